@@ -4,8 +4,8 @@ use super::table::Cell;
 use crate::format::Overflow;
 use crate::format::grid::ValueGrid;
 use crate::format::simd::best;
+use crate::parallel;
 use crate::{Error, QTensor, Result, Tensor};
-use rayon::prelude::*;
 
 /// Which codes of a format occur, one flag a code. Written in hexadecimal, code 0 in the highest bit of the first digit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,8 @@ impl Coverage {
         let values = ValueGrid::new(format, Overflow::Saturate);
         let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
         let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
-        let of_row = |mut c: Coverage, (i, row): (usize, &[u8])| {
+        let of_row = |i: usize| {
+            let (mut c, row) = (none(), &q.codes()[i * q.cols()..(i + 1) * q.cols()]);
             for (tile, codes) in row.chunks(tile_cols).enumerate() {
                 for code in codes.iter().map(|c| usize::from(*c)) {
                     c.codes.0[code] = true;
@@ -68,7 +69,7 @@ impl Coverage {
             }
             c
         };
-        q.codes().par_chunks(q.cols().max(1)).enumerate().fold(none, of_row).reduce(none, Coverage::and)
+        parallel::collect(q.rows(), of_row).into_iter().fold(none(), Coverage::and)
     }
 
     fn and(mut self, other: Coverage) -> Coverage {

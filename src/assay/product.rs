@@ -18,7 +18,7 @@ use crate::op::Biases;
 use crate::op::{Defined, Op, flat};
 use crate::{Error, Format, QTensor, Result, parallel};
 use ndarray::Array2;
-use rayon::prelude::*;
+
 use std::borrow::Cow;
 
 /// Half the smallest subnormal f32.
@@ -447,7 +447,7 @@ impl Factored {
     fn codes(q: &QTensor) -> Self {
         let mut data = vec![0.0; q.codes().len()];
         let side = FactorRows::codes(Cow::Borrowed(q));
-        data.par_chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
+        parallel::chunks(&mut data, q.cols(), |i, row| side.fill(i, 0..q.cols(), row));
         let (lines, factors) = Lines::and_factors(q);
         Self { format: q.format(), k: q.cols(), data, lines, factors: Some(factors) }
     }

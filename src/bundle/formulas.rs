@@ -11,7 +11,7 @@ use crate::Tensor;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
 use crate::op::activation::{act, gate};
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Elements that formulas are held against, at most: of more, every so many rows.
 const MOST: usize = 1 << 20;
@@ -134,7 +134,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             let made = f.row(&at);
             (0..cols).map(|j| is_made(i * cols + j, made[j])).collect::<Mask>()
         };
-        sampled.par_iter().flat_map_iter(row).collect()
+        parallel::collect(sampled.len(), |n| row(&sampled[n])).concat()
     };
     let found_nothing = found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
     let right = mask(&all[0]);
@@ -149,15 +149,12 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     if matches!(op, Op::Rmsnorm | Op::Layernorm) {
         let wrong =
             |i: &usize, n: usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m) && part.actual[i * cols].is_finite();
-        let solved: Vec<(usize, moments::Solved)> = sampled
-            .par_iter()
-            .enumerate()
-            .filter(|(n, i)| wrong(i, *n))
-            .map(|(_, i)| {
-                let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
-                (*i, moments::solve(&at, op, |j| out.cell(i * cols + j, part.actual[i * cols + j])))
-            })
-            .collect();
+        let hit: Vec<usize> = sampled.iter().enumerate().filter(|(n, i)| wrong(i, *n)).map(|(_, i)| *i).collect();
+        let solved: Vec<(usize, moments::Solved)> = parallel::collect(hit.len(), |n| {
+            let i = hit[n];
+            let at = At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
+            (i, moments::solve(&at, op, |j| out.cell(i * cols + j, part.actual[i * cols + j])))
+        });
         all.extend(moments::formulas(op, &rows, &solved));
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
         all.extend(heads(op, cols).into_iter().chain(merged(op, cols)).chain(strides::strided(op, rows.len(), cols)));
@@ -191,7 +188,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             let at = At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
             f.row(&at).iter().enumerate().map(|(j, y)| is_made(i * cols + j, *y)).collect::<Mask>()
         };
-        let made: Vec<Mask> = few.par_iter().map(row).collect();
+        let made: Vec<Mask> = parallel::collect(few.len(), |n| row(&few[n]));
         let any_row = || made.iter().any(|m| m.iter().filter(|x| **x).count() as f64 >= SHARE * cols as f64);
         let is = |j: usize| made.iter().filter(|m| m[j]).count() as f64 >= SHARE * made.len() as f64;
         let told = |j: usize| few.iter().any(|n| !right[n * cols + j]);

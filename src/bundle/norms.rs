@@ -13,8 +13,8 @@ use crate::fault::solve::output::roundest;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
 use crate::order::Order as _;
+use crate::parallel;
 use crate::tensor::round_to;
-use rayon::prelude::*;
 use rounded::{Rounded, through};
 
 /// The share of elements that a combination has to make.
@@ -275,7 +275,7 @@ impl Norm<'_> {
         let mut fitting: Vec<(f64, bool, Weights)> = Vec::new();
         for w in self.weights() {
             let made: Vec<(f64, f64)> =
-                few.par_iter().map(|i| self.line(*i, columns, &w).map_or((0.0, 0.0), |l| l.made)).collect();
+                parallel::collect(few.len(), |n| self.line(few[n], columns, &w).map_or((0.0, 0.0), |l| l.made));
             let of = |f: fn(&(f64, f64)) -> f64| made.iter().map(f).sum::<f64>() / made.len() as f64;
             let (tight, loose) = (of(|m| m.0), of(|m| m.1));
             // What a 16-bit gamma less 1 loses hides in any other rounding: it has to fit alone.
@@ -315,15 +315,15 @@ impl Norm<'_> {
         few: &[usize],
         columns: &[usize],
     ) -> Option<String> {
-        let known: Vec<(usize, Line)> = numbers.par_iter().filter_map(|i| self.line(*i, columns, w).map(|l| (*i, l))).collect();
+        let known: Vec<(usize, Line)> = parallel::flat(numbers, |i| self.line(*i, columns, w).map(|l| (*i, l)));
         (known.len() >= LEAST && known.len() as f64 >= SHARE * numbers.len() as f64).then_some(())?;
         let roundings = Rounded::all(self.layer());
         for center in self.means(&known) {
             for divisor in self.divisors(&center.of, &known) {
                 for rounded in &roundings {
                     let share = |rows: &[usize]| {
-                        let made: usize =
-                            rows.par_iter().map(|i| self.made(*i, columns, w, &center.of, &divisor.of, rounded)).sum();
+                        let of = |n: usize| self.made(rows[n], columns, w, &center.of, &divisor.of, rounded);
+                        let made: usize = parallel::collect(rows.len(), of).into_iter().sum();
                         made as f64 / (rows.len() * columns.len()) as f64
                     };
                     if share(few) > SHARE && share(wrong) > SHARE {

@@ -9,9 +9,9 @@ use crate::fault::{Class, Finding};
 use crate::format::grid::ValueGrid;
 use crate::job::Data;
 use crate::op::Op;
+use crate::parallel;
 use crate::quant::Zero;
 use crate::{Overflow, QTensor, Tensor};
-use rayon::prelude::*;
 
 /// Ties that a rule decides otherwise than to even, at least. By chance a right kernel has none.
 const LEAST: usize = 8;
@@ -87,8 +87,8 @@ fn rule(x: &Tensor, q: &QTensor) -> Option<(&'static str, String)> {
     units.iter().any(Option::is_some).then_some(())?;
     let values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c)).collect();
     let grid = ValueGrid::new(f, Overflow::Saturate);
-    let rows = x.data().par_chunks(q.cols()).enumerate().map(|(i, x)| row(&grid, &values, &units, x, q, i));
-    let ties = rows.try_reduce(|| Ties::NONE, |a, b| Some(a.and(b)))?;
+    let rows = parallel::every(q.rows(), |i| row(&grid, &values, &units, x.row(i), q, i))?;
+    let ties = rows.into_iter().fold(Ties::NONE, Ties::and);
     let n = (0..RULES.len()).find(|n| ties.fits[*n] && ties.others[*n] >= LEAST)?;
     let words = format!(
         "all {} values halfway between two codes are rounded {}, where {} of them have the even code on the other side: ties go to even",

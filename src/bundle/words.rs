@@ -6,8 +6,8 @@
 
 use super::encoders::{Cast, ENCODERS, Encoder, LEAST, Named, SHARE};
 use crate::fault::Class;
+use crate::parallel;
 use crate::{Overflow, Rounding};
-use rayon::prelude::*;
 
 /// Wrong codes that a way is tried on before all are.
 const FEW: usize = 64;
@@ -56,7 +56,8 @@ impl Cast<'_> {
             let right = f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate);
             right == u32::from(codes[at]) || f.decode(right) == f.decode(u32::from(codes[at]))
         };
-        let wrong: Vec<usize> = (0..codes.len()).into_par_iter().filter(|at| !is_right(*at)).collect();
+        let is: Vec<bool> = parallel::numbers(codes.len(), is_right);
+        let wrong: Vec<usize> = (0..codes.len()).filter(|at| !is[*at]).collect();
         (wrong.len() >= LEAST).then_some(wrong)
     }
 

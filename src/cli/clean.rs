@@ -4,12 +4,12 @@ use super::{print, status};
 use crate::compare::Verdict;
 use crate::data;
 use crate::fault::tally::{Tallies, judges};
+use crate::parallel;
 use crate::report::power::Right;
 use crate::run::plan::Selection;
 use crate::sweep::bar::counting;
 use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
-use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -54,17 +54,16 @@ pub fn cases(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection, out: &Pa
     while judged < n {
         let sweeps = selection(fresh).load()?;
         let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).take(n - judged).collect();
-        let verdicts: Vec<Option<(String, Verdict, Vec<bool>)>> = cases
-            .par_iter()
-            .map(|c| match build::ground(c) {
-                Ok(g) => {
-                    bar.step();
-                    Ok(Some((c.id(), g.verdict, g.alarms().with_context(|| c.id())?)))
-                }
-                Err(crate::Error::Unsupported { .. }) => Ok(None),
-                Err(e) => Err(e).with_context(|| c.id()),
-            })
-            .collect::<Result<_>>()?;
+        let one = |c: &&Case| match build::ground(c) {
+            Ok(g) => {
+                bar.step();
+                Ok(Some((c.id(), g.verdict, g.alarms().with_context(|| c.id())?)))
+            }
+            Err(crate::Error::Unsupported { .. }) => Ok(None),
+            Err(e) => Err(e).with_context(|| c.id()),
+        };
+        let verdicts = parallel::collect(cases.len(), |n| one(&cases[n])).into_iter();
+        let verdicts: Vec<Option<(String, Verdict, Vec<bool>)>> = verdicts.collect::<Result<_>>()?;
         let before = judged;
         for (id, verdict, gates) in verdicts.into_iter().flatten() {
             judged += 1;

@@ -4,13 +4,14 @@ use super::{clean, judge_times, print, status};
 use crate::compare::Verdict;
 use crate::fault::power;
 use crate::fault::tally::{self, Tallies};
+use crate::parallel;
 use crate::report::power as figures;
 use crate::run::plan::Selection;
 use crate::run::provenance;
 use crate::sweep::bar::counting;
 use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
-use rayon::prelude::*;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -74,7 +75,7 @@ pub fn run(args: Args) -> Result<u8> {
     let (started, tallies, blind) = (Instant::now(), Mutex::new(Tallies::default()), Mutex::new(0usize));
     let notes = Mutex::new(Vec::new());
     let bar = counting(cases.len(), "cases", false);
-    cases.par_iter().try_for_each(|case| -> Result<()> {
+    let one = |case: &&Case| -> Result<()> {
         bar.step();
         let ground = match build::ground(case) {
             Ok(ground) => ground,
@@ -100,7 +101,8 @@ pub fn run(args: Args) -> Result<u8> {
         tallies.add_right(&alarms);
         tallies.add(case.op, &kills);
         Ok(())
-    })?;
+    };
+    parallel::collect(cases.len(), |n| one(&cases[n])).into_iter().collect::<Result<()>>()?;
     drop(bar);
     let tallies = tallies.into_inner().expect("no panic while held");
     let blind = blind.into_inner().expect("no panic while held");
@@ -116,17 +118,16 @@ pub fn run(args: Args) -> Result<u8> {
 fn grammar(n: usize, seed: u64, out: &std::path::Path) -> Result<u8> {
     use crate::fault::grammar::{Score, ask, draw::question};
     let bar = counting(n, "questions", false);
-    let asked: Vec<(u64, bool, String, Score)> = (0..n as u64)
-        .into_par_iter()
-        .map(|number| {
-            let two = number % 4 == 3;
-            let q = question(seed, number, two)?;
-            let words = format!("{:?} in rows {:?}, columns {:?}", q.effects, q.region.rows, q.region.cols);
-            let score = ask(&q)?;
-            bar.step();
-            Ok((number, two, words, score))
-        })
-        .collect::<crate::Result<_>>()?;
+    let one = |number: usize| {
+        let number = number as u64;
+        let two = number % 4 == 3;
+        let q = question(seed, number, two)?;
+        let words = format!("{:?} in rows {:?}, columns {:?}", q.effects, q.region.rows, q.region.cols);
+        let score = ask(&q)?;
+        bar.step();
+        Ok((number, two, words, score))
+    };
+    let asked: Vec<(u64, bool, String, Score)> = parallel::collect(n, one).into_iter().collect::<crate::Result<_>>()?;
     drop(bar);
     let mut text = format!("{} alarms in {n} right results\n", asked.iter().filter(|a| a.3.alarm).count());
     for two in [false, true] {

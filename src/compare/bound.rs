@@ -16,7 +16,6 @@ use super::probable::{DELTA, HALF_MIN_SUBNORMAL, U32, gamma, lambda};
 use crate::format::Format;
 use crate::op::Biases;
 use crate::{Error, Result, parallel};
-use rayon::prelude::*;
 
 /// What the sum of one element may be off by, in the units of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -282,13 +281,12 @@ impl Bound {
             p.radius((row, column, at), ideal[at], magnitude[at], lambda)
         };
         let (certain, probable) = if rows < FEW_ROWS {
-            (0..n).into_par_iter().map(|at| radius(at / cols, at % cols)).unzip()
+            parallel::numbers(n, |at| radius(at / cols, at % cols)).into_iter().unzip()
         } else {
             let (mut certain, mut probable) = (vec![0.0; n], vec![0.0; n]);
             // What is known of some columns stays in the cache while the rows of a band pass by.
             let high = (rows / FEW_ROWS).clamp(1, 32);
-            let bands = certain.par_chunks_mut(high * cols).zip(probable.par_chunks_mut(high * cols)).enumerate();
-            bands.for_each(|(band, (certain, probable))| {
+            parallel::chunks_of_both(&mut certain, &mut probable, high * cols, |band, certain, probable| {
                 for from in (0..cols).step_by(COLUMNS) {
                     for line in 0..certain.len() / cols {
                         for column in from..cols.min(from + COLUMNS) {

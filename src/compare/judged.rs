@@ -4,8 +4,9 @@
 use super::Bound;
 use super::out::Cells;
 use crate::format::simd::best;
+use crate::parallel;
 use crate::{Error, Result};
-use rayon::prelude::*;
+
 use std::ops::Range;
 
 /// Elements that one thread looks at before it takes others.
@@ -13,9 +14,9 @@ pub(super) const BAND: usize = 1 << 14;
 /// Elements of a loop over lanes: what it finds of them stays in the cache.
 pub(super) const LANES: usize = 256;
 
-/// The elements of each band.
-pub(super) fn bands(n: usize) -> impl IndexedParallelIterator<Item = Range<usize>> {
-    (0..n.div_ceil(BAND)).into_par_iter().map(move |band| band * BAND..n.min((band + 1) * BAND))
+/// `of` the elements of each band, in order.
+pub(super) fn bands<R: Send>(n: usize, of: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
+    parallel::collect(n.div_ceil(BAND), |band| of(band * BAND..n.min((band + 1) * BAND)))
 }
 
 /// What a bound says of one result.
@@ -129,9 +130,9 @@ impl Bound {
     /// The ideal after output rounding: the value of the correctly rounded code.
     pub fn rounded_ideal(&self) -> Vec<f64> {
         let mut rounded = vec![0.0; self.ideal().len()];
-        rounded.par_chunks_mut(BAND).zip(bands(self.ideal().len())).for_each(|(rounded, band)| {
-            let first = band.start;
-            for (run, cells) in self.out().runs(band, BAND) {
+        parallel::chunks(&mut rounded, BAND, |band, rounded| {
+            let first = band * BAND;
+            for (run, cells) in self.out().runs(first..first + rounded.len(), BAND) {
                 round(cells, &self.ideal()[run.clone()], &mut rounded[run.start - first..run.end - first]);
             }
         });
@@ -151,7 +152,7 @@ impl Bound {
             };
             self.out().runs(band, LANES).map(differ).sum::<usize>()
         };
-        Ok(bands(actual.len()).map(of).sum())
+        Ok(bands(actual.len(), of).into_iter().sum())
     }
 
     /// Counts of |actual − unrounded ideal| in spacings of the output: 0, (0,¼], (¼,½], (½,1], (1,2], (2,4], (4,8], more, not finite. Errors
@@ -169,7 +170,7 @@ impl Bound {
             a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
             a
         };
-        let up_to = bands(actual.len()).map(of).reduce(|| [0; 9], sum);
+        let up_to = bands(actual.len(), of).into_iter().fold([0; 9], sum);
         Ok(std::array::from_fn(|bin| (up_to[bin] - if bin > 0 { up_to[bin - 1] } else { 0 }) as usize))
     }
 
@@ -177,7 +178,9 @@ impl Bound {
     pub fn ratios(&self, actual: &[f64]) -> Result<Vec<f64>> {
         self.fits(actual)?;
         let mut ratios = vec![0.0; actual.len()];
-        ratios.par_chunks_mut(BAND).zip(bands(actual.len())).for_each(|(ratios, band)| self.ratios_of(band, actual, ratios));
+        parallel::chunks(&mut ratios, BAND, |band, ratios| {
+            self.ratios_of(band * BAND..band * BAND + ratios.len(), actual, ratios)
+        });
         Ok(ratios)
     }
 
@@ -206,13 +209,13 @@ impl Bound {
             largest
         };
         let bands = (actual.len().checked_div(cols).unwrap_or(0)).div_ceil(rows);
-        Ok((0..bands).into_par_iter().map(of_rows).collect())
+        Ok(parallel::collect(bands, of_rows))
     }
 
     /// Judges a result. Errors when its length is not the bound's.
     pub fn judge(&self, actual: &[f64]) -> Result<Judged> {
         self.fits(actual)?;
-        Ok(bands(actual.len()).map(|band| self.band(band, actual)).reduce(Judged::default, Judged::then))
+        Ok(bands(actual.len(), |band| self.band(band, actual)).into_iter().fold(Judged::default(), Judged::then))
     }
 
     fn fits(&self, actual: &[f64]) -> Result<()> {

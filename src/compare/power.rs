@@ -11,7 +11,7 @@ use super::judged::{BAND, LANES, interval};
 use super::out::Cells;
 use super::{Bound, OutFormat};
 use crate::format::simd::best;
-use rayon::prelude::*;
+use crate::parallel;
 
 mod scales;
 
@@ -314,13 +314,13 @@ impl Seen {
             if few {
                 let starts: Vec<usize> = (*from..to).step_by(high).collect();
                 let band = |from: &usize| Band::of(input, *from..to.min(from + high), cols);
-                let bands: Vec<Band> = starts.par_iter().map(band).collect();
+                let bands: Vec<Band> = parallel::collect(starts.len(), |n| band(&starts[n]));
                 return bands.into_iter().fold(all, Seen::add);
             }
             all.look(input, *from..to, cols, Seen::square);
             all
         };
-        let blocks: Vec<Seen> = starts.par_iter().map(block).collect();
+        let blocks: Vec<Seen> = parallel::collect(starts.len(), |n| block(&starts[n]));
         blocks.into_iter().reduce(Seen::then).unwrap_or_else(|| Seen::nothing(cols))
     }
 

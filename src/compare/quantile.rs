@@ -7,7 +7,6 @@
 
 use super::judged::{LANES, bands};
 use crate::format::simd::best;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// A sample that can be gone through again and again: `visit(range, see)` hands the numbers of these places to `see`, some at a time, none
@@ -201,8 +200,8 @@ fn pass<A: Sample, B: Sample>(a: &A, b: &B, of_a: &[(f64, f64); 3], of_b: &[(f64
         (x.max(y), a.map(|a| a.and(b.next().expect("as many"))))
     };
     let empty = || (nothing(of_a), nothing(of_b));
-    let band = |(x, y): (Seen, Seen), range: Range<usize>| (see(a, range.clone(), x), see(b, range, y));
-    bands(a.places()).fold(empty, band).reduce(empty, |x, y| (both(x.0, y.0), both(x.1, y.1)))
+    let band = |range: Range<usize>| (see(a, range.clone(), nothing(of_a)), see(b, range, nothing(of_b)));
+    bands(a.places(), band).into_iter().fold(empty(), |x, y| (both(x.0, y.0), both(x.1, y.1)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use super::Bound;
 use super::judged::bands;
 use crate::{Error, Result};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// One side output, judged element by element.
@@ -98,7 +97,7 @@ fn amax_interval(ideal: &[f64], radii: &[f64]) -> (f64, f64) {
         both.fold((0.0f64, 0.0f64), |(low, high), (d, r)| (low.max(d.abs() - r), high.max(d.abs() + r)))
     };
     let larger = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
-    let (low, high) = bands(ideal.len()).map(band).reduce(|| (0.0, 0.0), larger);
+    let (low, high) = bands(ideal.len(), band).into_iter().fold((0.0, 0.0), larger);
     (f64::from(low as f32), f64::from(high as f32))
 }
 

@@ -7,7 +7,6 @@ use crate::quant::QTensor;
 use crate::stage::timed;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// What a case's outcome is called, in CSV, JSON and reports. In order: the later the worse.
@@ -106,7 +105,7 @@ impl Mismatches {
             (usize::from(first.is_some()) + differing.count(), first)
         };
         let both = |a: (usize, Option<usize>), b: (usize, Option<usize>)| (a.0 + b.0, a.1.or(b.1));
-        let (count, first) = bands(n).map(band).reduce(|| (0, None), both);
+        let (count, first) = bands(n, band).into_iter().fold((0, None), both);
         Self { count, first: first.map(|i| (i, value(i))) }
     }
 }

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::compare::Verdict;
 use crate::job::Job;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::time::Duration;
 
 /// One explanation.
@@ -236,7 +236,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let try_single = |(set, fitted): &(Set, bool)| {
         if hopeless(set, *fitted) { None } else { try_set(vec![*set], *fitted) }
     };
-    let mut tried: Vec<Tried> = singles.par_iter().take(budget).filter_map(try_single).collect();
+    let mut tried: Vec<Tried> = parallel::flat(&singles[..singles.len().min(budget)], try_single);
     tried.order_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
     let solved = if budget > 0 && !proven { solve::solve(&scene, !single) } else { None };
@@ -247,7 +247,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
             let (freedom, bits) = (usize::from(t.fitted) + t.freedom, 4.0 + t.bits);
             Some(Tried { what, fit, prediction: fit.accepted().then_some(prediction), fitted: t.fitted, freedom, bits })
         };
-        tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
+        tried.extend(parallel::flat(&singles.iter().chain(pairs).collect::<Vec<_>>(), |t| theory(t)));
         tried.order_by(better);
     }
     if !proven && !tried.first().is_some_and(|t| t.fit.accepted()) {
@@ -269,9 +269,8 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
                 |(outside, few): &(f64, Scene)| *outside >= 32.0 && few.fit(set, false).is_some_and(|(fit, _)| fit.share < 0.5);
             few.as_ref().is_some_and(of)
         };
-        let try_pair = |set: Vec<Set>| if vain(&set) { None } else { try_set(set, false) };
-        let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(try_pair).collect();
-        tried.extend(more);
+        let try_pair = |set: &Vec<Set>| if vain(set) { None } else { try_set(set.clone(), false) };
+        tried.extend(parallel::flat(&pairs[..pairs.len().min(most)], try_pair));
         tried.order_by(better);
     }
     let describe = |t: &Tried| finding(t, &scene);

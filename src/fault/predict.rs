@@ -10,8 +10,8 @@ use crate::kernel::Backend;
 use crate::model::Inner;
 use crate::op::{self, Args64};
 use crate::order::Order as _;
+use crate::parallel;
 use crate::{Result, Tensor};
-use rayon::prelude::*;
 use std::sync::OnceLock;
 
 /// Errors count in steps of the output, up to this many.
@@ -492,7 +492,7 @@ impl<'a> Scene<'a> {
                 None => !(x == out.round(i, d) || near(i, d)),
             }
         };
-        (0..j.actual.len()).into_par_iter().map(one).collect()
+        parallel::numbers(j.actual.len(), one)
     }
 
     /// How well values predicted for the sampled elements of the first part fit; the rest is as a right kernel has it.

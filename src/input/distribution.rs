@@ -3,9 +3,9 @@
 use super::math::{exp, normal, unit};
 use super::philox::Stream;
 use crate::format::exp2i;
+use crate::parallel;
 use crate::tensor::{There, round_to};
 use crate::{Error, Format, Result, Tensor};
-use rayon::prelude::*;
 
 /// What a synthetic tensor looks like. Names as in [`DISTRIBUTIONS`]; those that aim at a format are spelled `ties:e4m3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -223,7 +223,7 @@ pub fn generate_by(
         }
     }
     let mut data = vec![0f32; len];
-    data.par_chunks_mut(cols.max(1)).enumerate().for_each(|(i, row)| {
+    parallel::chunks(&mut data, cols, |i, row| {
         let place = place(i);
         row.iter_mut().enumerate().for_each(|(j, x)| *x = element(i, j, place));
     });

@@ -14,10 +14,10 @@ use crate::input::philox::Stream;
 use crate::input::{Distribution, generate};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output};
 use crate::op::{Op, Params};
+use crate::parallel;
 use crate::recipe::{DeviceRule, RECIPES, Recipe, RecipeSpec};
 use crate::tensor::round_to;
 use crate::{Error, Format, QTensor, Result, Tensor};
-use rayon::prelude::*;
 
 /// What came of one kernel, output, dtype and input.
 #[derive(Clone, Debug, PartialEq)]
@@ -166,7 +166,8 @@ pub fn run(
         }
         Ok(lines)
     };
-    let lines: Vec<Vec<Line>> = combinations.par_iter().map(combination).collect::<Result<_>>()?;
+    let lines: Vec<Vec<Line>> =
+        parallel::collect(combinations.len(), |n| combination(&combinations[n])).into_iter().collect::<Result<_>>()?;
     Ok(lines.into_iter().flatten().collect())
 }
 

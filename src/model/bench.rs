@@ -4,9 +4,9 @@ use super::accumulate::accumulate;
 use super::product::FactorRows;
 use super::{Accumulator, bulk};
 use crate::input::philox::Stream;
+use crate::parallel;
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
-use rayon::prelude::*;
 use std::time::Instant;
 
 /// One accumulator of one pair of formats.
@@ -55,9 +55,9 @@ fn row(acc: &Accumulator, format: Format) -> Result<ModelRow> {
     };
     let bulk = best(&|| {
         let mut out = vec![0.0f32; n * n];
-        out.par_chunks_mut(128 * n)
-            .enumerate()
-            .try_for_each(|(band, out)| bulk::tile(acc, &a, band * 128..band * 128 + out.len() / n, &b, 0..n, 0..k, out))?;
+        let tile =
+            |band: usize, out: &mut [f32]| bulk::tile(acc, &a, band * 128..band * 128 + out.len() / n, &b, 0..n, 0..k, out);
+        parallel::map_chunks(&mut out, 128 * n, tile).into_iter().collect::<Result<Vec<_>>>()?;
         Ok(std::hint::black_box(&out).len() * k)
     })?;
     let (x, y) = (a.factors(0, 0..k), b.factors(0, 0..k));

@@ -18,8 +18,9 @@
 use super::runs::{self, Runs};
 use super::{Accumulator, Lines, SumBound};
 use crate::compare::{Accumulation, SumError, SumRadius};
+use crate::parallel;
 use crate::{Format, Result};
-use rayon::prelude::*;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -66,17 +67,19 @@ impl<'a> BlockSums<'a> {
     ) -> Result<Self> {
         let mut tiles = Tiles::of(first_b, cols);
         for block in blocks {
-            let left: Vec<Part> = tiles.rows.par_iter().map(|r| Part::of(a, r.here.clone(), block)).collect();
+            let left: Vec<Part> = parallel::collect(tiles.rows.len(), |r| Part::of(a, tiles.rows[r].here.clone(), block));
             // Of each expert, or of b as it is.
             let mut firsts: Vec<usize> = tiles.rows.iter().map(|r| r.first).collect();
             firsts.dedup();
             let parts = firsts.iter().flat_map(|first| tiles.columns().map(move |c| (*first, c)));
-            let right: Vec<((usize, usize), Part)> = (parts.collect::<Vec<_>>().into_par_iter())
-                .map(|(first, c)| ((first, c.start), Part::of(b, first + c.start..first + c.end, block)))
-                .collect();
-            let right: HashMap<(usize, usize), Part> = right.into_iter().collect();
+            let parts: Vec<(usize, Range<usize>)> = parts.collect();
+            let part = |n: usize| {
+                let (first, c) = (parts[n].0, &parts[n].1);
+                ((first, c.start), Part::of(b, first + c.start..first + c.end, block))
+            };
+            let right: HashMap<(usize, usize), Part> = parallel::collect(parts.len(), part).into_iter().collect();
             let (across, rows) = (tiles.across(), &tiles.rows);
-            tiles.radii.par_iter_mut().enumerate().try_for_each(|(n, radii)| -> Result<()> {
+            let done = parallel::map_chunks(&mut tiles.radii, 1, |n, radii| -> Result<()> {
                 let (of, from) = (&rows[n / across], n % across * TILE.1);
                 let (left, right) = (&left[n / across], &right[&(of.first, from)]);
                 let mut sums = SumBound::new(acc, block.len(), (a.format, &left.lines), (b.format, &right.lines), assumed)?;
@@ -86,7 +89,7 @@ impl<'a> BlockSums<'a> {
                 if !assumed {
                     sums = sums.in_runs(range, width);
                 }
-                for (n, total) in radii.iter_mut().enumerate() {
+                for (n, total) in radii[0].iter_mut().enumerate() {
                     let (i, j) = (n / width, n % width);
                     let unit = (left.scales[i] * right.scales[j]).abs();
                     let more = extra((of.here.start + i) * cols + from + j);
@@ -97,7 +100,8 @@ impl<'a> BlockSums<'a> {
                     total.variance += r.variance;
                 }
                 Ok(())
-            })?;
+            });
+            done.into_iter().collect::<Result<()>>()?;
         }
         Ok(Self { tiles, whole: Vec::new(), most })
     }

@@ -39,7 +39,6 @@ use crate::compare::Accumulation;
 use crate::compare::probable::U32;
 use crate::format::exp2i;
 use crate::{Format, QTensor, Result, parallel};
-use rayon::prelude::*;
 
 /// One side's factors as the sum reads them (codes without their scales, or values), as far as the bound depends on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,17 +69,18 @@ impl Factors {
     /// [`Factors::of`] of many.
     pub fn of_f32(format: Format, values: &[f32]) -> Self {
         let of = |some: &[f32]| Self::of(format, some.iter().map(|x| f64::from(*x)));
-        values.par_chunks(parallel::BAND).map(of).reduce(|| of(&[]), Self::and)
+        parallel::bands(values, of, of(&[]), Self::and)
     }
 
     /// The codes of all of `tensors`, which have one format.
     pub fn of_codes(tensors: &[&QTensor]) -> Self {
-        let see = |mut present: [bool; 256], some: &[u8]| {
+        let see = |some: &[u8]| {
+            let mut present = [false; 256];
             some.iter().for_each(|c| present[usize::from(*c)] = true);
             present
         };
         let both = |a: [bool; 256], b: [bool; 256]| std::array::from_fn(|c| a[c] | b[c]);
-        let of = |q: &&QTensor| q.codes().par_chunks(parallel::BAND).fold(|| [false; 256], see).reduce(|| [false; 256], both);
+        let of = |q: &&QTensor| parallel::bands(q.codes(), see, [false; 256], both);
         let present = tensors.iter().map(of).fold([false; 256], both);
         let format = tensors[0].format();
         Self::of(format, (0..256).filter(|c| present[*c as usize]).map(|c| format.decode(c)))

@@ -27,7 +27,6 @@ use super::product::{Kind, Plan, Problem};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero, parallel};
-use rayon::prelude::*;
 
 /// How sums of blocks become the value of an element.
 #[derive(Clone, Copy, Debug)]
@@ -143,13 +142,15 @@ pub fn predict(job: &Job) -> Result<Output> {
     let plan = Plan::of(job)?;
     let mut values = vec![0.0f32; plan.rows * plan.cols];
     for p in plan.problems().filter(|p| p.a.k > 0) {
-        let rows = values.par_chunks_mut(plan.cols.max(1)).skip(p.out_row).zip(p.a_rows.clone());
-        rows.try_for_each(|(values, row)| {
+        let rows = &mut values[p.out_row * plan.cols..][..p.a_rows.len() * plan.cols];
+        let done = parallel::map_chunks(rows, plan.cols, |i, values| {
+            let row = p.a_rows.start + i;
             for (col, value) in p.b_rows.clone().zip(values) {
                 *value = element(&plan, &p, row, col, plan.bias.map(|bias| bias[col]))?;
             }
-            Ok::<(), crate::Error>(())
-        })?;
+            Ok(())
+        });
+        done.into_iter().collect::<Result<()>>()?;
     }
     store(job, &plan, values)
 }
@@ -164,7 +165,7 @@ pub fn predict_at(job: &Job, plan: &Plan, elements: &[(usize, usize)]) -> Result
         let col = p.b_rows.start + j;
         element(plan, &p, p.a_rows.start + i - p.out_row, col, plan.bias.map(|bias| bias[col]))
     };
-    let values = elements.par_iter().map(value).collect::<Result<Vec<f32>>>()?;
+    let values = parallel::collect(elements.len(), |n| value(&elements[n])).into_iter().collect::<Result<Vec<f32>>>()?;
     Ok(stored(job, 1, values.len(), values)?.parts.remove(0))
 }
 

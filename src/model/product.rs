@@ -4,10 +4,10 @@ use super::Accumulator;
 use crate::job::{Job, Operand, OutSpec};
 use crate::op::Op;
 use crate::op::grouped::check_offs;
+use crate::parallel;
 use crate::quant::Level;
 use crate::tensor::round_to;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -450,7 +450,8 @@ pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
     let cols = w.cols().max(1);
     let (tile_rows, tile_cols) = w.granularity().tile(w.rows(), w.cols());
     let (_, grid_cols) = w.granularity().grid(w.rows(), w.cols());
-    values.par_chunks_mut(cols).zip(w.codes().par_chunks(cols)).enumerate().for_each(|(i, (values, codes))| {
+    parallel::chunks(&mut values, cols, |i, values| {
+        let codes = &w.codes()[i * cols..][..values.len()];
         for (tile, (values, codes)) in values.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
             let s = i / tile_rows * grid_cols + tile;
             if decoded.len() > FEW || codes.len() < FEW {

@@ -5,7 +5,7 @@
 //! with √K where Σ|ab| grows with K. Prefixes are f64 sums, off by at most `K·2^-53·Σ|ab|` each.
 
 use super::bulk::compiled;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Columns at a time.
 const LANES: usize = 16;
@@ -46,19 +46,17 @@ pub struct Runs {
 /// Of row-major a and b with `k` factors a row.
 pub fn runs(a: &[f32], b: &[f32], k: usize) -> Runs {
     let (m, n) = (a.len() / k.max(1), b.len() / k.max(1));
-    let panels: Vec<Vec<[[f64; LANES]; 3]>> = (0..n)
-        .into_par_iter()
-        .step_by(LANES)
-        .map(|first| {
-            let mut panel = vec![0.0f32; k * LANES];
-            for l in 0..LANES.min(n - first) {
-                b[(first + l) * k..(first + l + 1) * k].iter().enumerate().for_each(|(x, b)| panel[x * LANES + l] = *b);
-            }
-            let mut all = vec![[[0.0; LANES]; 3]; m];
-            a.chunks_exact(k).zip(&mut all).for_each(|(row, out)| range(row, &panel, out));
-            all
-        })
-        .collect();
+    let panel = |at: usize| {
+        let first = at * LANES;
+        let mut panel = vec![0.0f32; k * LANES];
+        for l in 0..LANES.min(n - first) {
+            b[(first + l) * k..(first + l + 1) * k].iter().enumerate().for_each(|(x, b)| panel[x * LANES + l] = *b);
+        }
+        let mut all = vec![[[0.0; LANES]; 3]; m];
+        a.chunks_exact(k).zip(&mut all).for_each(|(row, out)| range(row, &panel, out));
+        all
+    };
+    let panels: Vec<Vec<[[f64; LANES]; 3]>> = parallel::collect(n.div_ceil(LANES), panel);
     let all = |what: usize| (0..m * n).map(|at| panels[at % n / LANES][at / n][what][at % n % LANES]).collect();
     Runs { range: all(0), sums: all(1), sizes: all(2) }
 }

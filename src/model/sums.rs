@@ -46,8 +46,8 @@ use super::{Accumulator, Factors, Inner, lowered};
 use crate::compare::probable::U32;
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::format::exp2i;
+use crate::parallel;
 use crate::{Format, QTensor, Result};
-use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Exponents below the largest that are counted one by one.
@@ -103,7 +103,7 @@ impl Lines {
             row.retain(|x| *x != 0.0 && x.is_finite());
             Line::of(format, &mut row)
         };
-        Self((0..rows).into_par_iter().map(line).collect())
+        Self(parallel::collect(rows, line))
     }
 
     /// [`Lines::of`] of codes without their scales, each row from how often each code occurs in it.
@@ -116,13 +116,14 @@ impl Lines {
         let format = q.format();
         let mut values: Vec<(usize, f32)> = (0..256).map(|c| (c as usize, format.decode(c) as f32)).collect();
         values.sort_by_key(|(_, x)| x.abs().to_bits());
-        let line = |row: &[u8]| {
-            let counts = counts(row);
+        let cols = q.cols().max(1);
+        let line = |i: usize| {
+            let counts = counts(&q.codes()[i * cols..(i + 1) * cols]);
             let there = values.iter().map(|(c, x)| (*x, counts[*c])).filter(|(_, n)| *n > 0);
             let there: Vec<(f32, u32)> = there.collect();
             (Line::of_counts(format, &there), Factors::of(format, there.iter().map(|(x, _)| f64::from(*x))))
         };
-        let (lines, factors): (Vec<Line>, Vec<Factors>) = q.codes().par_chunks(q.cols().max(1)).map(line).unzip();
+        let (lines, factors): (Vec<Line>, Vec<Factors>) = parallel::collect(q.codes().len() / cols, line).into_iter().unzip();
         (Self(lines), factors.into_iter().fold(Factors::of(format, []), Factors::and))
     }
 

@@ -2,9 +2,9 @@
 
 use super::dot::{self, COLS, ROWS};
 use super::{Args64, Defined};
+use crate::parallel;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -74,15 +74,15 @@ pub fn product(
     {
         if m == 1 {
             // A lone row is cut into runs of columns: elements know nothing of each other.
-            let runs = d.par_chunks_mut(RUN).zip(magnitude.par_chunks_mut(RUN)).enumerate();
-            runs.for_each(|(run, (d, magnitude))| {
+            parallel::chunks_of_both(d, magnitude, RUN, |run, d, magnitude| {
                 let (from, count) = (run * RUN, d.len());
                 let bias = bias.map(|bias| &bias[from..from + count]);
                 rows(x, &y[from * k..(from + count) * k], bias, (count, k), 0, d, magnitude);
             });
         } else {
-            let bands = d.par_chunks_mut(BAND * n).zip(magnitude.par_chunks_mut(BAND * n)).enumerate();
-            bands.for_each(|(band, (d, magnitude))| rows(x, y, bias, (n, k), band * BAND, d, magnitude));
+            parallel::chunks_of_both(d, magnitude, BAND * n, |band, d, magnitude| {
+                rows(x, y, bias, (n, k), band * BAND, d, magnitude);
+            });
         }
     }
     (d, magnitude)
@@ -136,9 +136,11 @@ fn agrees(
     (m, n, k): (usize, usize, usize),
     (d, magnitude): (&[f64], &[f64]),
 ) -> bool {
-    looked_at(m).into_par_iter().enumerate().all(|(r, i)| {
+    let looked_at = looked_at(m);
+    !parallel::any(looked_at.len(), &|r| {
+        let i = looked_at[r];
         let row = |of: &'_ [f64]| of[i * n..(i + 1) * n].to_vec();
-        row_agrees(r, &a[i * k..(i + 1) * k], &|j| Cow::Borrowed(&b[j * k..(j + 1) * k]), bias, (&row(d), &row(magnitude)))
+        !row_agrees(r, &a[i * k..(i + 1) * k], &|j| Cow::Borrowed(&b[j * k..(j + 1) * k]), bias, (&row(d), &row(magnitude)))
     })
 }
 
@@ -158,10 +160,10 @@ pub(crate) fn row_agrees<'b>(
     const COLUMNS: usize = 128;
     let n = d.len();
     let same = |x: f64, y: f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
-    (0..COLUMNS.min(n)).into_par_iter().all(|c| {
+    !parallel::any(COLUMNS.min(n), &|c| {
         let j = (c * (n / COLUMNS.min(n)) + r) % n;
         let expected = element(a, &b(j), bias.map_or(0.0, |bias| bias[j]));
-        same(d[j], expected.0) && same(magnitude[j], expected.1)
+        !(same(d[j], expected.0) && same(magnitude[j], expected.1))
     })
 }
 

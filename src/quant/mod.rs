@@ -6,7 +6,7 @@ use crate::{Error, Format, Result, parallel};
 use level::check_scales;
 pub use level::{Level, SCALE_FORMATS};
 use ndarray::Array2;
-use rayon::prelude::*;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -330,15 +330,18 @@ impl QTensor {
         let (tile_rows, tile_cols) = self.granularity.tile(self.rows, self.cols);
         let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
         let mut values = vec![T::default(); self.codes.len()];
-        let row = |i: usize, values: &mut [T], codes: &[u8]| {
+        let cols = self.cols.max(1);
+        let row = |i: usize, values: &mut [T]| {
+            let codes = &self.codes[i * cols..(i + 1) * cols];
             for (tile, (values, codes)) in values.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
                 let affine = self.affine((i / tile_rows) * grid_cols + tile);
                 values.iter_mut().zip(codes).for_each(|(v, c)| *v = finish(affine.value(decoder.decode_f64(*c))));
             }
         };
-        let cols = self.cols.max(1);
-        let rows = values.par_chunks_mut(cols).zip(self.codes.par_chunks(cols)).enumerate();
-        rows.with_min_len((1 << 15) / cols + 1).for_each(|(i, (values, codes))| row(i, values, codes));
+        let high = parallel::BAND / cols + 1;
+        parallel::chunks(&mut values, high * cols, |band, some| {
+            some.chunks_mut(cols).enumerate().for_each(|(i, values)| row(band * high + i, values));
+        });
         Array2::from_shape_vec((self.rows, self.cols), values).expect("one value a code")
     }
     /// `cols × rows` with code (i,j) at (j,i) and the scale grid transposed with it.

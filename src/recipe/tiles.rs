@@ -2,7 +2,7 @@
 
 use super::Recipe;
 use crate::format::fast::Encoder;
-use crate::parallel::BAND;
+use crate::parallel::{self, BAND};
 use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, Overflow, Result, Tensor, Zero};
 use rayon::prelude::*;
@@ -82,8 +82,11 @@ pub(super) fn amax(x: &Tensor, granularity: Granularity, nan: Nan) -> Vec<f32> {
     if cols > 0 && x.data().len() <= BAND {
         bits.chunks_mut(cols).zip(x.data().chunks(tile_rows * x.cols())).for_each(|(tiles, rows)| band(tiles, rows));
     } else if cols > 0 {
-        let bands = bits.par_chunks_mut(cols).zip(x.data().par_chunks(tile_rows * x.cols()));
-        bands.with_min_len((high / tile_rows).max(1)).for_each(|(tiles, rows)| band(tiles, rows));
+        let (together, width) = ((high / tile_rows).max(1), tile_rows * x.cols());
+        parallel::chunks(&mut bits, together * cols, |n, tiles| {
+            let rows = x.data()[n * together * width..].chunks(width);
+            tiles.chunks_mut(cols).zip(rows).for_each(|(tiles, rows)| band(tiles, rows));
+        });
     }
     bits.into_iter().map(|b| if b > 0x7f80_0000 { f32::NAN } else { f32::from_bits(b) }).collect()
 }
@@ -132,7 +135,8 @@ pub(super) fn encode_scaled(
     let (_, grid_cols) = granularity.grid(x.rows(), x.cols());
     let cols = x.cols().max(1);
     let mut codes = vec![0u8; x.rows() * x.cols()];
-    let row = |(i, (part, codes)): (usize, (&[f32], &mut [u8]))| {
+    let row = |i: usize, codes: &mut [u8]| {
+        let part = &x.data()[i * cols..][..codes.len()];
         let tiles = part.chunks(tile_cols).zip(codes.chunks_mut(tile_cols)).enumerate();
         for (j, (part, codes)) in tiles {
             let s = scale[(i / tile_rows) * grid_cols + j];
@@ -145,10 +149,12 @@ pub(super) fn encode_scaled(
         Ok(())
     };
     if codes.len() <= BAND {
-        x.data().chunks(cols).zip(codes.chunks_mut(cols)).enumerate().try_for_each(row)?;
+        codes.chunks_mut(cols).enumerate().try_for_each(|(i, codes)| row(i, codes))?;
     } else {
-        let rows = x.data().par_chunks(cols).zip(codes.par_chunks_mut(cols)).enumerate();
-        rows.with_min_len(BAND / cols + 1).try_for_each(row)?;
+        let high = BAND / cols + 1;
+        let band =
+            |n: usize, some: &mut [u8]| some.chunks_mut(cols).enumerate().try_for_each(|(i, codes)| row(n * high + i, codes));
+        parallel::map_chunks(&mut codes, high * cols, band).into_iter().collect::<Result<()>>()?;
     }
     Ok(codes)
 }

@@ -13,10 +13,10 @@ use crate::assay::{evidence, fill};
 use crate::compare::Verdict;
 use crate::job::{Data, Job, Output};
 use crate::kernel::{Backend, Kernel};
+use crate::parallel;
 use crate::quant::QTensorParts;
 use crate::sweep::{Case, assay, build};
 use crate::{Error, Format, QTensor, Result, Tensor, Zero};
-use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -271,7 +271,7 @@ pub fn replay(
         };
         Ok(Some((id.to_string(), name.to_string(), replayed)))
     };
-    records.par_iter().filter_map(|r| one(r).transpose()).collect()
+    parallel::flat(&records, |r| one(r).transpose()).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use crate::compare::Bound;
 use crate::compare::probable::DELTA;
 use crate::job::{Job, Operand};
 use crate::op::Op;
+use crate::parallel;
 use crate::{Format, Overflow, QTensor, Rounding};
 use ndarray::Array2;
-use rayon::prelude::*;
 use std::collections::HashSet;
 
 /// Elements that are looked at.
@@ -146,20 +146,19 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
     (b.dim() == (cols, k) && a.nrows() == rows).then_some(())?;
     // Sums of the first products, at every end that a part may have.
     let ends = k.div_ceil(TILE) + 1;
-    let prefix: Vec<f64> = looks
-        .par_chunks(TOGETHER)
-        .flat_map_iter(|looks| {
-            let lines: Vec<_> = looks.iter().map(|l| (a.row(l.at / cols), b.row(l.at % cols))).collect();
-            let (mut sums, mut all) = ([0.0; TOGETHER], vec![0.0; looks.len() * ends]);
-            for end in 1..ends {
-                for x in (end - 1) * TILE..k.min(end * TILE) {
-                    sums.iter_mut().zip(&lines).for_each(|(sum, (a, b))| *sum += a[x] * b[x]);
-                }
-                sums.iter().enumerate().take(lines.len()).for_each(|(l, sum)| all[l * ends + end] = *sum);
+    let some = |looks: &[Look]| {
+        let lines: Vec<_> = looks.iter().map(|l| (a.row(l.at / cols), b.row(l.at % cols))).collect();
+        let (mut sums, mut all) = ([0.0; TOGETHER], vec![0.0; looks.len() * ends]);
+        for end in 1..ends {
+            for x in (end - 1) * TILE..k.min(end * TILE) {
+                sums.iter_mut().zip(&lines).for_each(|(sum, (a, b))| *sum += a[x] * b[x]);
             }
-            all
-        })
-        .collect();
+            sums.iter().enumerate().take(lines.len()).for_each(|(l, sum)| all[l * ends + end] = *sum);
+        }
+        all
+    };
+    let together: Vec<&[Look]> = looks.chunks(TOGETHER).collect();
+    let prefix: Vec<f64> = parallel::collect(together.len(), |n| some(together[n])).concat();
     let parts = PARTS.into_iter().filter(|p| k >= TILE * p);
     let theories: Vec<(usize, Format, Joined)> =
         parts.flat_map(|parts| TYPES.map(|f| JOINED.map(|joined| (parts, f, joined)))).flatten().collect();

@@ -10,6 +10,7 @@ use crate::model::gemm::store;
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::op::Defined;
 use crate::order::Order as _;
+use crate::parallel;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -439,7 +440,8 @@ impl<'a> Case<'a> {
     /// Its values before they are stored; rows that are nobody's are 0.
     pub fn values(&self, way: &Way) -> Result<Vec<f32>> {
         let regions = self.regions();
-        let pieces: Vec<Piece> = regions.into_par_iter().map(|r| self.piece(way, &r)).collect::<Result<_>>()?;
+        let pieces: Vec<Piece> =
+            parallel::collect(regions.len(), |r| self.piece(way, &regions[r])).into_iter().collect::<Result<_>>()?;
         let mut values = vec![0.0f32; self.bits.len()];
         pieces.into_iter().flatten().for_each(|(at, value)| values[at] = value);
         Ok(values)
@@ -448,7 +450,8 @@ impl<'a> Case<'a> {
     /// The values of the first tiles that hold about `most` elements.
     pub fn first_values(&self, way: &Way, most: usize) -> Result<Piece> {
         let enough = self.enough(most);
-        let pieces: Vec<Piece> = enough.par_iter().map(|place| self.piece(way, place)).collect::<Result<_>>()?;
+        let pieces: Vec<Piece> =
+            parallel::collect(enough.len(), |p| self.piece(way, &enough[p])).into_iter().collect::<Result<_>>()?;
         Ok(pieces.concat())
     }
 
@@ -461,7 +464,8 @@ impl<'a> Case<'a> {
             let bits = |i: usize| sums.iter().map(|s| s[i].to_bits()).collect();
             Ok((0..region.elements()).map(|i| (region.at(i), bits(i))).collect())
         };
-        Ok(self.enough(most).par_iter().map(of).collect::<Result<Vec<_>>>()?.concat())
+        let enough = self.enough(most);
+        Ok(parallel::collect(enough.len(), |p| of(&enough[p])).into_iter().collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// The first tiles that hold about `most` elements.
@@ -493,7 +497,7 @@ impl<'a> Case<'a> {
             return Ok(None);
         }
         let chosen: Vec<Place> = (0..count).map(|i| all[i * all.len() / count + i % (all.len() / count)].clone()).collect();
-        chosen.par_iter().map(|place| self.piece(way, place)).collect::<Result<_>>().map(Some)
+        parallel::collect(count, |p| self.piece(way, &chosen[p])).into_iter().collect::<Result<_>>().map(Some)
     }
 
     /// Whether the bits are those of this order of sums, and not of any: most of those that differ from what exact sums give. Of a large
@@ -517,7 +521,8 @@ impl<'a> Case<'a> {
         let (mut others, mut same) = (0, 0);
         for first in 0..apart {
             let turn: Vec<&Place> = places.iter().skip(first).step_by(apart).collect();
-            for (o, s) in turn.into_par_iter().map(of).collect::<Result<Vec<_>>>()? {
+            for counted in parallel::collect(turn.len(), |p| of(turn[p])) {
+                let (o, s) = counted?;
                 (others, same) = (others + o, same + s);
             }
             if others >= ENOUGH {

@@ -52,7 +52,7 @@ use crate::input::philox::Stream;
 use crate::job::Operand;
 use crate::model::product::{Kind, Problem};
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::ops::Range;
 
 /// Every how manieth product is taken first.
@@ -249,7 +249,8 @@ impl Errors<'_> {
             let mut region = Region::new(&self.case.plan, place.problem.clone(), place.rows.clone(), place.cols.clone());
             part.iter().map(|(chain, o)| self.in_blocks(&mut region, *chain, &o.run, o.every, o.nth)).collect()
         };
-        let errors = all.par_chunks(all.len().div_ceil(rayon::current_num_threads())).map(some).collect::<Result<Vec<_>>>()?;
+        let parts: Vec<_> = all.chunks(all.len().div_ceil(rayon::current_num_threads())).collect();
+        let errors = parallel::collect(parts.len(), |p| some(parts[p])).into_iter().collect::<Result<Vec<_>>>()?;
         let errors: Vec<Vec<f64>> = errors.into_iter().flatten().collect();
         sums.extend(errors.iter().map(|e| Sums::of(e)));
         for (chain, errors) in chosen.iter().zip(errors.chunks(ordered.len())) {
@@ -326,7 +327,7 @@ impl Errors<'_> {
             }
             (sum / count.max(1) as f64, most)
         };
-        let sizes: Vec<(f64, f64)> = tiles.par_iter().map(of).collect();
+        let sizes: Vec<(f64, f64)> = parallel::collect(tiles.len(), |t| of(&tiles[t]));
         let largest =
             |by: &dyn Fn(&(f64, f64)) -> f64| (0..sizes.len()).max_by(|i, j| by(&sizes[*i]).total_cmp(&by(&sizes[*j])));
         let mut found: Vec<usize> = [largest(&|s| s.0), largest(&|s| s.1)].into_iter().flatten().collect();

@@ -16,7 +16,7 @@ use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Multiply-adds of all pairs of readings on one element.
@@ -520,25 +520,19 @@ pub fn theories(s: &System, pairs: bool) -> Vec<Theory> {
         (sum - look.y).abs() <= look.half + loose * size + sum.abs() * 2f64.powi(-23)
     };
     let lines = |n: usize, m: usize, look: &Look| -> (Lines, Lines) {
-        (
-            ways_a[..n].par_iter().map(|w| line(w, Which::A, look)).collect(),
-            ways_b[..m].par_iter().map(|w| line(w, Which::B, look)).collect(),
-        )
+        (parallel::collect(n, |w| line(&ways_a[w], Which::A, look)), parallel::collect(m, |w| line(&ways_b[w], Which::B, look)))
     };
     let survivors = |n: usize, m: usize, pairs: bool| -> Vec<(usize, usize)> {
         let (first, others) = looks.split_at(if pairs { looks.len().min(FIRST) } else { 1 });
         let held: Vec<_> = first.iter().map(|look| lines(n, m, look)).collect();
         let all = |x: usize, y: usize| first.iter().zip(&held).all(|(look, (xs, ys))| fits(look, &xs[x], &ys[y]));
         let screen = first[0].screen(&held[0], loose);
-        let mut left: Vec<(usize, usize)> = (0..n)
-            .into_par_iter()
-            .flat_map_iter(|x| {
-                let few = if pairs || x == 0 { m } else { 1 };
-                let (all, screen) = (&all, &screen);
-                let may = move |y: &usize| screen.may(x, *y) && all(x, *y);
-                (0..few).filter(may).map(move |y| (x, y)).take(if pairs { BESIDE } else { m })
-            })
-            .collect();
+        let beside = |x: usize| -> Vec<(usize, usize)> {
+            let few = if pairs || x == 0 { m } else { 1 };
+            let may = |y: &usize| screen.may(x, *y) && all(x, *y);
+            (0..few).filter(may).map(|y| (x, y)).take(if pairs { BESIDE } else { m }).collect()
+        };
+        let mut left: Vec<(usize, usize)> = parallel::collect(n, beside).concat();
         for look in others {
             if left.is_empty() {
                 break;

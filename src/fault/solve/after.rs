@@ -5,7 +5,7 @@ use super::replay;
 use super::system::{System, Theory};
 use crate::fault::edit::{Which, operand};
 use crate::job::Operand;
-use rayon::prelude::*;
+use crate::parallel;
 use std::borrow::Cow;
 
 /// Multiply-adds of a product that is computed again.
@@ -57,7 +57,7 @@ fn finished<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
     let f = t.finish.as_ref()?;
     let mut after = s.clone();
     let one = |at: usize| f(at / s.cols, at % s.cols, s.ideal[at] - s.bias.at(at / s.cols, at % s.cols));
-    after.ideal = Cow::Owned((0..s.rows * s.cols).into_par_iter().map(one).collect());
+    after.ideal = Cow::Owned(parallel::collect(s.rows * s.cols, one));
     let is_wrong = after.wrong();
     after.of_wrong(is_wrong)
 }
@@ -69,7 +69,7 @@ fn summed(mut after: System) -> Option<System> {
         let (i, j) = (at / after.cols, at % after.cols);
         if after.part[i].is_none() { after.ideal[at] } else { after.sum(&right, i, j).0 + after.bias.at(i, j) }
     };
-    let ideal: Vec<f64> = (0..after.rows * after.cols).into_par_iter().map(one).collect();
+    let ideal: Vec<f64> = parallel::collect(after.rows * after.cols, one);
     after.ideal = Cow::Owned(ideal);
     let is_wrong = after.wrong();
     after.of_wrong(is_wrong)

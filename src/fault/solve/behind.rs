@@ -10,7 +10,7 @@ use super::maps::cost;
 use super::system::{Past, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Steps of K that kernels take.
@@ -80,7 +80,7 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
     for at in 0..FIRST.min(wrong.len()) {
         solve(wrong[at * (wrong.len() - 1) / FIRST.min(wrong.len()).max(1)])?;
     }
-    let g: Vec<Vec<f64>> = (0..lines).into_par_iter().map(solve).collect::<Option<_>>()?;
+    let g: Vec<Vec<f64>> = parallel::every(lines, solve)?;
     let (name, other) = (unknown.name(), unknown.other().name());
     let scaled = if past == Past::NextScaled { ", with its scales" } else { "" };
     let words = format!(

@@ -4,7 +4,7 @@ use super::maps::cost;
 use super::system::{self, Kept, Narrow, System, Theory};
 use crate::Format;
 use crate::fault::Class;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Elements that have to agree.
@@ -67,7 +67,7 @@ pub fn kept(s: &System) -> Vec<Theory> {
     for (format, kept) in ways {
         let mut of = Theory::right();
         of.kept = Some(kept);
-        let sums: Vec<f64> = (0..n).into_par_iter().map(|at| s.sum(&of, at / s.cols, at % s.cols).0).collect();
+        let sums: Vec<f64> = parallel::collect(n, |at| s.sum(&of, at / s.cols, at % s.cols).0);
         let base = Base { sums: Arc::new(sums), kept: Some(kept) };
         for mut t in units(s).iter().flat_map(|units| with_units(s, &probes, units, &base, KEPT)) {
             t.variant = format!("{} + {}:out.partial_sums", t.variant, Class::LowprecAcc.name());
@@ -102,7 +102,7 @@ fn is_near(s: &System, probes: &[(usize, usize)]) -> bool {
         let told = || probes.iter().filter(has).count() >= FEW.min(probes.len());
         (di, dj) != (0, 0) && told() && units.iter().any(|units| holds(s, probes, (di, dj), units, OFF))
     };
-    (0..s.ideal.len()).into_par_iter().any(of)
+    parallel::any(s.ideal.len(), &of)
 }
 
 /// Whether elements hold as well those of an offset, or all those before, to a part of their magnitudes.

@@ -13,7 +13,7 @@ use super::theory::{shortest_first, shortest_of};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Multiply-adds that completions may take.
@@ -117,7 +117,7 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
     let unlike = related::is_unlike(s);
     let few = related::Few::of(s);
     let may = |t: &&Theory| !(unlike && related::keeps(t)) && related::may_be_moved(s, t) && few.may_be_first(s, t);
-    order = order.into_par_iter().filter(may).collect();
+    order = parallel::flat(&order, |t| Some(*t).filter(may));
     shortest_of(&mut order);
     // Scales along K are solved for each theory again.
     let grouped = [&s.a, &s.b].iter().any(|g| g.grid.1 > 1 && g.grid.1 <= GROUPS);
@@ -126,7 +126,7 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
     let finishes = output::simple(s);
     let biases: Vec<Theory> = output::factors(s).into_iter().filter(|t| t.variant.starts_with("out.bias")).collect();
     let mut found: Vec<Theory> = gained_range(s);
-    found.extend(order.into_par_iter().flat_map_iter(|t| one(s, t, &looks, (&finishes, &biases))).collect::<Vec<Theory>>());
+    found.extend(parallel::flat(&order, |t| one(s, t, &looks, (&finishes, &biases))));
     shortest_first(&mut found);
     found.truncate(KEPT);
     found
@@ -225,23 +225,16 @@ fn gained_range(s: &System) -> Vec<Theory> {
             meet(m, (ends[0].min(ends[1]), ends[0].max(ends[1])))
         })
     };
-    let ranges: Vec<(usize, usize, Fate)> = (0..s.k)
-        .into_par_iter()
-        .flat_map_iter(|from| {
-            let fates = [Fate::Lost, Fate::Twice, Fate::Alone];
-            let gain = &gain;
-            (from + 1..=s.k).flat_map(move |to| {
-                fates
-                    .into_iter()
-                    .filter(move |fate| {
-                        (from, to) != (0, s.k)
-                            && !(*fate == Fate::Alone && (from == 0 || to == s.k))
-                            && gain(from, to, *fate).is_some_and(|(low, high)| low > 0.0 && !(low <= 1.0 && 1.0 <= high))
-                    })
-                    .map(move |fate| (from, to, fate))
-            })
-        })
-        .collect();
+    let from_here = |from: usize| -> Vec<(usize, usize, Fate)> {
+        let fates = [Fate::Lost, Fate::Twice, Fate::Alone];
+        let may = |(from, to, fate): &(usize, usize, Fate)| {
+            (*from, *to) != (0, s.k)
+                && !(*fate == Fate::Alone && (*from == 0 || *to == s.k))
+                && gain(*from, *to, *fate).is_some_and(|(low, high)| low > 0.0 && !(low <= 1.0 && 1.0 <= high))
+        };
+        (from + 1..=s.k).flat_map(|to| fates.map(|fate| (from, to, fate))).filter(may).collect()
+    };
+    let ranges: Vec<(usize, usize, Fate)> = parallel::collect(s.k, from_here).concat();
     if ranges.len() > 64 {
         return Vec::new();
     }

@@ -10,7 +10,7 @@
 
 use super::split::{best, completed, within};
 use super::system::{Region, System, Theory};
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// The share of a line's elements that are wrong where the fault has it.
@@ -118,11 +118,11 @@ pub fn banded(s: &System, all: &[Theory]) -> Vec<Theory> {
         let place = region.map_or(String::new(), |r| format!(", in {}", r.words));
         let t = Theory { region: None, detail: t.detail.replace(&place, ""), ..t };
         let whole = Theory { a: t.a.written(&s.a), b: t.b.written(&s.b), ..t.clone() };
-        let made: Vec<bool> = (0..n).into_par_iter().map(|at| s.fits(&whole, at / s.cols, at % s.cols)).collect();
+        let made: Vec<bool> = parallel::collect(n, |at| s.fits(&whole, at / s.cols, at % s.cols));
         let found = completed(s, all, &t, &made);
         (!found.is_empty()).then_some(found)
     };
-    bands.par_iter().find_map_first(solved).unwrap_or_default()
+    parallel::find(&bands, solved).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Multiply-adds of one search.
@@ -116,7 +116,7 @@ fn shuffled(s: &System) -> Vec<Theory> {
         if (0..4).any(|x| one((x * 37 + x) % area).is_none()) {
             continue;
         }
-        let Some(from) = (0..area).into_par_iter().map(one).collect::<Option<Vec<usize>>>() else { continue };
+        let Some(from) = parallel::every(area, one) else { continue };
         let moved = (0..area).filter(|x| from[*x] != *x).count();
         if moved == 0 {
             continue;
@@ -169,31 +169,29 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
     // By value; else a code with the scale of its own place.
     let right = Theory::right();
     let find = |scaled: bool| -> Option<Vec<(usize, usize)>> {
-        let found: Vec<(usize, Option<usize>)> = wanted
-            .par_iter()
-            .map(|(line, places)| {
-                let by = |from: usize| {
-                    places.iter().all(|(i, j)| {
-                        let Some((ra, rb, _)) = s.lines(*i, *j) else { return false };
-                        let other = if side == Which::A { rb } else { ra };
-                        let (x, y) = (&g.values[from * s.k..(from + 1) * s.k], &o.values[other * s.k..(other + 1) * s.k]);
-                        let (mut sum, mut size) = (0.0, 0.0);
-                        for (x, y) in x.iter().zip(y) {
-                            sum += x * y;
-                            size += (x * y).abs();
-                        }
-                        if scaled {
-                            let by = g.step(*line, 0) / g.step(from, 0);
-                            (sum, size) = (sum * by, size * by.abs());
-                        }
-                        s.may(*i, *j, sum, size)
-                    })
-                };
-                let own = places.iter().all(|(i, j)| s.fits(&right, *i, *j));
-                (*line, if own { Some(*line) } else { (0..g.rows).find(|from| by(*from)) })
-            })
-            .collect();
-        behind(&found, g.rows)
+        let source = |n: usize| -> (usize, Option<usize>) {
+            let (line, places) = &wanted[n];
+            let by = |from: usize| {
+                places.iter().all(|(i, j)| {
+                    let Some((ra, rb, _)) = s.lines(*i, *j) else { return false };
+                    let other = if side == Which::A { rb } else { ra };
+                    let (x, y) = (&g.values[from * s.k..(from + 1) * s.k], &o.values[other * s.k..(other + 1) * s.k]);
+                    let (mut sum, mut size) = (0.0, 0.0);
+                    for (x, y) in x.iter().zip(y) {
+                        sum += x * y;
+                        size += (x * y).abs();
+                    }
+                    if scaled {
+                        let by = g.step(*line, 0) / g.step(from, 0);
+                        (sum, size) = (sum * by, size * by.abs());
+                    }
+                    s.may(*i, *j, sum, size)
+                })
+            };
+            let own = places.iter().all(|(i, j)| s.fits(&right, *i, *j));
+            (*line, if own { Some(*line) } else { (0..g.rows).find(|from| by(*from)) })
+        };
+        behind(&parallel::collect(wanted.len(), source), g.rows)
     };
     let one = g.grid.1 == 1 && g.q.is_some() && g.grid.0 > 1;
     let (found, scaled) = match find(false) {
@@ -321,7 +319,7 @@ fn stage(s: &System, side: Which, width: usize, codes: bool, probes: &[(usize, u
             s.may(*i, *j, sum - parts[*x].0 + p, size - parts[*x].1 + m)
         };
         left = if left.len() > 256 {
-            left.into_par_iter().filter(holds).collect()
+            parallel::flat(&left, |x| Some(*x).filter(&holds))
         } else {
             left.into_iter().filter(holds).collect()
         };

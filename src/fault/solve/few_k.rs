@@ -9,7 +9,7 @@ use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Single k, at most.
@@ -62,7 +62,7 @@ fn of(s: &System) -> Option<Theory> {
             }
             sums.into_iter().map(|(with, own): (f64, f64)| if own > 0.0 { with * with / own } else { 0.0 }).collect::<Vec<_>>()
         };
-        let shares: Vec<f64> = starts.par_iter().map(|from| shares(*from)).collect::<Vec<_>>().concat();
+        let shares: Vec<f64> = parallel::collect(starts.len(), |n| shares(starts[n])).concat();
         let next = (0..s.k).filter(|k| !few.contains(k)).max_by(|x, y| shares[*x].total_cmp(&shares[*y]))?;
         few.push(next);
         let mut system = Normal::new(few.len());

@@ -13,7 +13,7 @@ use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
-use rayon::prelude::*;
+use crate::parallel;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     };
     let tiles = |w: usize| (0..s.k.div_ceil(w)).map(move |t| (t * w, ((t + 1) * w).min(s.k)));
     let (from, to) = WIDTHS.into_iter().flat_map(tiles).find(|(from, to)| fits(*from, *to))?;
-    let solved: Vec<Vec<f64>> = wrong.par_iter().map(|x| line(s, side, *x, from..to)).collect::<Option<_>>()?;
+    let solved: Vec<Vec<f64>> = parallel::every(wrong.len(), |n| line(s, side, wrong[n], from..to))?;
     let name = side.name();
     if let Some(moved) = moved(s, side, from..to, &wrong, &solved) {
         return Some(moved);

@@ -11,7 +11,7 @@ use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// K of a step, lines of a block, steps that are skipped.
@@ -54,7 +54,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         let blocks = [Which::A, Which::B].map(|side| blocks(s, side, block));
         let of =
             |ask: &Ask| blocks[usize::from(ask.side == Which::B)].as_ref().and_then(|places| theory(s, *ask, block, places));
-        let found: Vec<Theory> = asked.par_iter().filter_map(of).collect();
+        let found: Vec<Theory> = parallel::flat(&asked, of);
         if !found.is_empty() {
             return found;
         }

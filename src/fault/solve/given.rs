@@ -3,10 +3,10 @@
 use super::address::gcd;
 use super::system::{At, Past, To};
 use crate::job::Operand;
+use crate::parallel;
 use crate::quant::Level;
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Zero};
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -234,7 +234,7 @@ impl Side {
         if self.is_given() {
             return self.clone();
         }
-        let all = (0..g.rows).into_par_iter().flat_map_iter(|i| self.row(g, i, 0..g.k).into_owned()).collect();
+        let all = parallel::collect(g.rows, |i| self.row(g, i, 0..g.k).into_owned()).concat();
         Self { all: Some(Arc::new(all)), ..self.clone() }
     }
 

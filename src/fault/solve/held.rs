@@ -9,7 +9,7 @@ use super::segment::{lines, spread};
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Widths of tiles of K, the narrowest first; equations for each unknown.
@@ -34,7 +34,7 @@ fn theory(s: &System, side: Which, hit: &[bool]) -> Option<Theory> {
     (!which.is_empty() && which.len() < hit.len() && which.len() <= LINES).then_some(())?;
     let width = WIDTHS.into_iter().filter(|w| 2 * w <= s.k).find(|w| line(s, side, which[0], *w).is_some())?;
     let solved: Vec<(usize, Vec<f64>)> =
-        which.par_iter().map(|x| line(s, side, *x, width).map(|v| (*x, v))).collect::<Option<_>>()?;
+        parallel::every(which.len(), |n| line(s, side, which[n], width).map(|v| (which[n], v)))?;
     let name = side.name();
     let words = format!(
         "rows {} of {name} are never loaded: instead the same {width} numbers are multiplied for every tile of {width} of K",

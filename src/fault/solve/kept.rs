@@ -4,7 +4,7 @@
 use super::system::{Kept, Narrow, Rounds, System, Theory, Units};
 use crate::Format;
 use crate::fault::Class;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Of K, between two roundings.
 const EVERY: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
@@ -84,8 +84,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
         let at_wrong = places.iter().filter(wrong).filter(|(i, j)| s.fits(t, *i, *j)).count();
         (made as f64 / places.len() as f64).min(at_wrong as f64 / places.iter().filter(wrong).count() as f64)
     };
-    let best =
-        all.into_par_iter().map(|t| (share(&t), t)).max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.bits.total_cmp(&a.1.bits)));
+    let shares = parallel::collect(all.len(), |n| share(&all[n]));
+    let best = shares.into_iter().zip(all).max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.bits.total_cmp(&a.1.bits)));
     let Some((_, mut t)) = best.filter(|(x, _)| *x >= SHARE) else { return Vec::new() };
     // What falls the other way may be so far off, relative to the magnitude of the sum.
     if let Some(Kept { how: Narrow::Rounded(f), .. }) = t.kept {

@@ -112,7 +112,7 @@ pub mod zeros;
 
 use self::pairs::{Pairs, pairs_of};
 use super::predict::Scene;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 pub use system::{System, Theory};
 use theory::shortest_first;
@@ -244,7 +244,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         systems.iter_mut().for_each(|s| s.memo = Some(memo.clone()));
         let Some(loosest) = systems.last() else { continue };
         // What the loosest bound refuses, the others do.
-        let may: Vec<Theory> = all[..fixed].par_iter().filter(|t| loosest.may_explain(t)).cloned().collect();
+        let may: Vec<Theory> = parallel::flat(&all[..fixed], |t| loosest.may_explain(t).then(|| t.clone()));
         // Bounds that tell the same of the same elements refuse the same: where the largest leaves nothing, the others do not.
         if let [first, .., last] = &systems[..]
             && pairs::tells_as_much(last, first)
@@ -261,17 +261,16 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             let another = if system.part_of_bound == 1.0 && !scene.bits_tell() { system.held_again(1.0) } else { None };
             if let Some(system) = another {
                 let (singles, picture) = single(&system, &may, at > 0);
-                if singles.par_iter().filter(|t| t.freedom <= FREE).any(|t| holds(&system, t)) {
+                if parallel::any(singles.len(), &|n| singles[n].freedom <= FREE && holds(&system, &singles[n])) {
                     return Some(Solved { system, singles, pairs: Vec::new(), picture });
                 }
             }
             let (singles, picture) = single(&system, &may, at > 0);
             // What explains the probes alone stands in nobody's way; what has many numbers of its own waits for what has few, to a larger bound.
-            let is_short = |t: &&Theory| t.freedom <= FREE;
-            if singles.par_iter().filter(is_short).any(|t| holds(&system, t)) {
+            if parallel::any(singles.len(), &|n| singles[n].freedom <= FREE && holds(&system, &singles[n])) {
                 return Some(Solved { system, singles, pairs: Vec::new(), picture });
             }
-            if free.is_none() && singles.par_iter().any(|t| holds(&system, t)) {
+            if free.is_none() && parallel::any(singles.len(), &|n| holds(&system, &singles[n])) {
                 free = Some(Solved { system, singles, pairs: Vec::new(), picture });
                 continue;
             }
@@ -325,7 +324,7 @@ fn single(s: &System, may: &[Theory], again: bool) -> (Vec<Theory>, Option<Strin
 /// tighter bound before.
 fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = contents::contents(s).into_iter().filter(|t| s.explains(t)).collect();
-    found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
+    found.extend(parallel::flat(all, |t| s.accept(t)));
     // What is solved, each by itself: on all cores, in this order.
     let right = Theory::right();
     let unlike = related::is_unlike(s);
@@ -361,13 +360,13 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
     }
     solvers.push(Box::new(|| elsewhere::theories(s)));
     let accepted = |of: &Solver| -> Vec<Theory> { of().iter().filter_map(|t| s.accept(t)).collect() };
-    found.extend(solvers.par_iter().map(accepted).collect::<Vec<_>>().into_iter().flatten());
+    found.extend(parallel::flat(&solvers, accepted));
     if found.is_empty() && (pairs || !unlike) {
         found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
     let named = |t: &Theory| t.class != solved::NAMELESS && (!pairs || holds(s, t));
-    if !found.par_iter().any(named) {
+    if !parallel::any(found.len(), &|n| named(&found[n])) {
         found.extend(rarer(s, pairs, again));
     }
     // A factor of some tiles that no stored number has is nobody's.
@@ -435,5 +434,5 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         let some: Vec<Theory> = of().iter().filter_map(|t| s.accept(t)).filter(|t| !pairs || holds(s, t)).collect();
         (!some.is_empty()).then_some(some)
     };
-    kinds.par_iter().find_map_first(found).unwrap_or_default()
+    parallel::find(&kinds, found).unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Parts of K, and the tiles that they are made of: 1 cuts it evenly.
@@ -79,7 +79,7 @@ fn mask(s: &System, i: usize, j: usize, sums: &Sums) -> u32 {
 }
 
 fn of(s: &System, ends: &[usize]) -> Option<Theory> {
-    let all: Vec<Sums> = (0..s.rows * s.cols).into_par_iter().map(|at| sums(s, at / s.cols, at % s.cols, ends)).collect();
+    let all: Vec<Sums> = parallel::collect(s.rows * s.cols, |at| sums(s, at / s.cols, at % s.cols, ends));
     let masks: Vec<u32> = (0..all.len()).map(|at| mask(s, at / s.cols, at % s.cols, &all[at])).collect();
     let of_tiles = |high: usize, wide: usize| -> Option<Vec<usize>> {
         let (m, n) = (s.rows.div_ceil(high), s.cols.div_ceil(wide));

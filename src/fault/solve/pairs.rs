@@ -7,7 +7,7 @@ use super::system::{System, Theory};
 use super::theory::shortest_first;
 use super::{KEPT, address, complete, crossed, holds, output, related, split, within};
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
@@ -103,7 +103,7 @@ fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
         }
         shows.then_some(key)
     };
-    let keys: Vec<Option<Vec<u64>>> = all.par_iter().map(key).collect();
+    let keys: Vec<Option<Vec<u64>>> = parallel::collect(all.len(), |n| key(&all[n]));
     let mut alike: std::collections::HashMap<&[u64], Vec<usize>> = std::collections::HashMap::new();
     for (n, key) in keys.iter().enumerate().filter_map(|(n, key)| key.as_ref().map(|k| (n, &k[..]))) {
         alike.entry(key).or_default().push(n);
@@ -114,12 +114,12 @@ fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
     let more: Vec<(usize, usize)> = edges.into_iter().chain(s.probes.iter().skip(SAME).take(8).copied()).collect();
     let rest =
         |n: usize| -> Vec<u64> { more.iter().map(|(i, j)| s.value(&all[n], *i, *j).map_or(1, |v| v.0.to_bits())).collect() };
-    let shortest = |group: Vec<usize>| -> Vec<usize> {
+    let shortest = |group: &Vec<usize>| -> Vec<usize> {
         if group.len() == 1 {
-            return group;
+            return group.clone();
         }
         let mut best: std::collections::HashMap<Vec<u64>, usize> = std::collections::HashMap::new();
-        for n in group {
+        for n in group.iter().copied() {
             let of = best.entry(rest(n)).or_insert(n);
             if all[n].bits < all[*of].bits {
                 *of = n;
@@ -128,7 +128,7 @@ fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
         best.into_values().collect()
     };
     let groups: Vec<Vec<usize>> = alike.into_values().collect();
-    let mut left: Vec<usize> = groups.into_par_iter().flat_map_iter(shortest).collect();
+    let mut left: Vec<usize> = parallel::flat(&groups, shortest);
     left.sort_unstable();
     left.into_iter().map(|n| all[n].clone()).collect()
 }
@@ -164,7 +164,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     let mut first = nearest(s, all, looks, firsts);
     first.extend(likest(s, all, firsts));
     first.dedup_by_key(|t| std::ptr::from_ref(*t));
-    let mut first: Vec<&Theory> = first.into_par_iter().filter(|t| related::is_better(s, t)).collect();
+    let mut first: Vec<&Theory> = parallel::flat(&first, |t| Some(*t).filter(|t| related::is_better(s, t)));
     // The terms of zero points may be larger than all else: where one is missing, nothing that is right otherwise is near.
     let missing = |t: &&Theory| t.class == crate::fault::Class::ZpCorrection && t.bits <= TERM;
     first.extend(all.iter().filter(missing).filter(|t| !first.iter().any(|f| std::ptr::eq(*f, *t))).collect::<Vec<_>>());
@@ -181,7 +181,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
         let with = |(a, _): (&&Theory, &Quick)| a.joined(b).filter(|t| s.explains(t)).and_then(|_| a.with(b));
         first.iter().zip(&quick).filter(may).filter_map(with).collect()
     };
-    let mut found: Vec<Theory> = all.par_iter().flat_map_iter(pairs).collect();
+    let mut found: Vec<Theory> = parallel::flat(all, pairs);
     shortest_first(&mut found);
     found.truncate(KEPT);
     found
@@ -210,7 +210,7 @@ pub fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> 
     for (looks, most) in stages {
         let before = score(&right, looks.clone());
         let mut scored: Vec<(f64, &Theory)> =
-            left.par_iter().map(|t| (score(t, looks.clone()), *t)).filter(|(x, _)| *x < before).collect();
+            parallel::flat(&left, |t| Some((score(t, looks.clone()), *t)).filter(|(x, _)| *x < before));
         scored.order_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
         // What says the same is one.
         scored.dedup_by_key(|(x, _)| *x);
@@ -244,8 +244,8 @@ fn likest<'t>(s: &System, all: &'t [Theory], most: usize) -> Vec<&'t Theory> {
         correlation(&made.collect::<Vec<f64>>(), &written.collect::<Vec<f64>>()).abs()
     };
     let best = |some: Vec<&'t Theory>, probes: &[(usize, usize)], least: f64, most: usize| -> Vec<&'t Theory> {
-        let scored = some.into_par_iter().map(|t| (likeness(t, probes), t)).filter(|(x, _)| *x >= least);
-        let mut scored: Vec<(f64, &Theory)> = scored.collect();
+        let score = |t: &&'t Theory| Some((likeness(t, probes), *t)).filter(|(x, _)| *x >= least);
+        let mut scored: Vec<(f64, &Theory)> = parallel::flat(&some, score);
         scored.order_by(|a, b| b.0.total_cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
         scored.dedup_by_key(|(x, _)| *x);
         scored.into_iter().take(most).map(|(_, t)| t).collect()

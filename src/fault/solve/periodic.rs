@@ -14,7 +14,7 @@ use super::system::{Over, Past, System, Theory};
 use super::theory::shortest_first;
 use crate::fault::Class;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Elements that decide.
@@ -36,7 +36,7 @@ pub fn masks(s: &System) -> Vec<Theory> {
     }
     let periods: Vec<usize> = (2..=(s.k / 2).min(LONGEST)).filter(|p| *p <= SINGLE || p.is_multiple_of(8)).collect();
     // Where a bound is as wide as the result all fit: a mask as long as K is made of those that are kept.
-    let mut found: Vec<Mask> = periods.into_par_iter().flat_map_iter(|p| of_period(s.k, p, &probes)).collect();
+    let mut found: Vec<Mask> = parallel::flat(&periods, |p| of_period(s.k, *p, &probes));
     found.order_by(|a, b| a.bits().total_cmp(&b.bits()));
     found.truncate(KEPT);
     let mut found: Vec<Theory> = found.iter().map(|m| m.theory(s.k)).collect();
@@ -217,7 +217,7 @@ fn of_tiles(s: &System, high: usize, wide: usize) -> Option<Theory> {
         // Several that fit say nothing.
         (found.len() == 1).then(|| found[0])
     };
-    let found: Vec<(usize, usize, Fate)> = hit.par_iter().map(range).collect::<Option<_>>()?;
+    let found: Vec<(usize, usize, Fate)> = parallel::every(hit.len(), |n| range(&hit[n]))?;
     let one = |(t, (from, to, fate)): (&usize, &(usize, usize, Fate))| {
         let how = if *fate == Fate::Lost { "without" } else { "twice" };
         format!("({}, {}) {how} {from} … {}", t / n, t % n, to - 1)

@@ -13,7 +13,7 @@ use crate::Format;
 use crate::fault::Class;
 use crate::format::grid::native;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Elements that have to be finite just where they are, and multiply-adds of all theories.
@@ -233,8 +233,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
         }
         Some(same)
     };
-    let mut found: Vec<(usize, usize, Way)> =
-        all.into_par_iter().enumerate().filter_map(|(n, w)| score(&w).map(|x| (x, n, w))).collect();
+    let mut found: Vec<(usize, usize, Way)> = parallel::collect(all.len(), |n| score(&all[n]))
+        .into_iter()
+        .zip(all)
+        .enumerate()
+        .filter_map(|(n, (x, w))| x.map(|x| (x, n, w)))
+        .collect();
     found.order_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     let best = found.first().map_or(0, |f| f.0);
     found.retain(|f| f.0 == best);

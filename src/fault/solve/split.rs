@@ -10,7 +10,7 @@ use super::system::{Region, System, Theory};
 use super::theory::{shortest_first, shortest_of};
 use super::{after, contents, edge, memory, one, output, pairs, related};
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Wrong elements that every theory is looked at on; it has to make two of the first, then this share of more.
@@ -157,13 +157,13 @@ fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
         let n = n + if n > 0 { count(t, &looks[FIRST..LOOKS]) } else { 0 };
         (n >= 2).then(|| count(t, &looks)).filter(|n| *n as f64 >= SHARE * looks.len() as f64)
     };
-    let mut first: Vec<(usize, &Theory)> = order.into_par_iter().filter_map(|t| counted(&t).map(|n| (n, t))).collect();
+    let mut first: Vec<(usize, &Theory)> = parallel::flat(&order, |t| counted(t).map(|n| (n, *t)));
     first.order_by(|a, b| b.0.cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
     let n = s.rows * s.cols;
     first.truncate((ROOM / (n * s.k)).clamp(1, WHOLE));
     let whole = |t: &Theory| -> Vec<bool> {
         let t = Theory { a: t.a.written(&s.a), b: t.b.written(&s.b), ..t.clone() };
-        (0..n).into_par_iter().map(|at| s.fits(&t, at / s.cols, at % s.cols)).collect()
+        parallel::collect(n, |at| s.fits(&t, at / s.cols, at % s.cols))
     };
     let made: Vec<Vec<bool>> = first.iter().map(|(_, t)| whole(t)).collect();
     let mut tried: Vec<&[bool]> = Vec::new();
@@ -207,7 +207,7 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
         after::systems(s, t).into_iter().find_map(found)
     };
     let first = pairs::nearest(s, &some, STACKED_LOOKS, STACKED);
-    first.par_iter().filter(|t| related::is_better(s, t)).find_map_first(solved).into_iter().collect()
+    parallel::find(&first, |t| if related::is_better(s, t) { solved(t) } else { None }).into_iter().collect()
 }
 
 /// `t` where it makes what was written, and what makes the rest of what is wrong.
@@ -251,7 +251,7 @@ pub fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<T
     };
     let inside: Vec<(usize, usize)> = rest.probes.iter().copied().filter(|(i, j)| region.has(*i, *j)).take(64).collect();
     let fits = |x: &Theory| inside.iter().all(|(i, j)| s.fits(x, *i, *j));
-    let mut above: Vec<Theory> = all.par_iter().filter_map(|x| right(x).filter(|x| fits(x))).collect();
+    let mut above: Vec<Theory> = parallel::flat(all, |x| right(x).filter(|x| fits(x)));
     above.extend(contents::contents(&rest));
     shortest_first(&mut above);
     above.extend(edge::overrun(&rest));

@@ -17,9 +17,9 @@ use crate::fault::predict::{NOISE, Scene};
 use crate::job::Operand;
 use crate::op::Biases;
 use crate::op::Op;
+use crate::parallel;
 use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl<'s> System<'s> {
             (false, false) => !self.is_right(at, self.actual[at]),
             (x, d) => x != d,
         };
-        (0..self.rows * self.cols).into_par_iter().map(one).collect()
+        parallel::numbers(self.rows * self.cols, one)
     }
     /// The bound of an element that theories are held to.
     pub fn certain(&self, at: usize) -> f64 {
@@ -125,7 +125,7 @@ impl<'s> System<'s> {
         (s.rows * s.cols * s.k <= ROUNDED).then_some(())?;
         let right = Theory::right();
         let one = |at: usize| s.sum(&right, at / s.cols, at % s.cols).0 + s.bias.at(at / s.cols, at % s.cols);
-        let ideal: Vec<f64> = (0..s.rows * s.cols).into_par_iter().map(one).collect();
+        let ideal: Vec<f64> = parallel::collect(s.rows * s.cols, one);
         let other = |at: usize| !((ideal[at] - s.ideal[at]).abs() <= 1e-3 * s.certain(at));
         (round || (0..ideal.len()).any(other)).then_some(())?;
         s.ideal = Cow::Owned(ideal);

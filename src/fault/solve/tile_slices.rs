@@ -9,7 +9,7 @@
 use super::linear::Normal;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use rayon::prelude::*;
+use crate::parallel;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl Cutting<'_> {
         // One wrong patch refuses most.
         let wrong = self.s.is_wrong.iter().position(|w| *w)?;
         self.of_patch(wrong / self.s.cols / self.height * across + wrong % self.s.cols / self.wide)?;
-        (0..down * across).into_par_iter().map(|p| self.of_patch(p)).collect()
+        parallel::every(down * across, |p| self.of_patch(p))
     }
 
     /// The largest tiles that are of one kind each, in patches down and across.
@@ -161,7 +161,7 @@ impl Cutting<'_> {
             }
             self.sums(i, j).map_or(0.0, |(sums, _)| sums.iter().zip(fates).map(|(x, c)| (f64::from(*c) - 1.0) * x).sum())
         };
-        let changes: Vec<f64> = (0..self.s.rows * self.s.cols).into_par_iter().map(change).collect();
+        let changes: Vec<f64> = parallel::collect(self.s.rows * self.s.cols, change);
         let (bias, cols) = (Arc::new(self.s.bias.clone()), self.s.cols);
         t.finish = Some(Arc::new(move |i, j, v| v + changes[i * cols + j] + bias.at(i, j)));
         t

@@ -11,7 +11,7 @@ use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::order::Order as _;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Sizes of tiles, the largest first.
@@ -123,7 +123,7 @@ fn of_size(s: &System, high: usize, wide: usize) -> Option<Theory> {
     };
     // The last tile is rarely right; what has no source there has none.
     sources(m * n - 1)?;
-    let found: Vec<Vec<(usize, usize)>> = (0..m * n).into_par_iter().map(sources).collect::<Option<_>>()?;
+    let found: Vec<Vec<(usize, usize)>> = parallel::every(m * n, sources)?;
     let moved = (0..m * n).filter(|t| found[*t] != [(t / n, t % n)]).count();
     (moved > 0).then_some(())?;
     let p = formula(&found, n, true);

@@ -10,7 +10,7 @@ use super::related;
 use super::system::{System, Theory};
 use super::theory::{shortest_first, shortest_of};
 use crate::fault::edit::Which;
-use rayon::prelude::*;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Multiply-adds of the first element, for all theories.
@@ -60,7 +60,7 @@ pub fn theories(s: &System, all: &[Theory]) -> Vec<Theory> {
         let side = if t.b.is_given() { Which::A } else { Which::B };
         ends(s, t, side, &looks).into_iter().filter_map(|(end, first)| part(s, t, side, end, first)).collect()
     };
-    let mut found: Vec<Theory> = order.par_iter().flat_map_iter(ended).filter(|t| s.explains(t)).collect();
+    let mut found: Vec<Theory> = parallel::flat(&order, |t| ended(t).into_iter().filter(|t| s.explains(t)));
     shortest_first(&mut found);
     found.truncate(KEPT);
     found

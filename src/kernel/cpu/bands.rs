@@ -1,9 +1,9 @@
 //! A recipe on all cores: bands of rows quantized apart and put together, where the recipe's scales look no farther.
 
+use crate::parallel;
 use crate::quant::QTensorParts;
 use crate::recipe::{Quantized, Recipe};
 use crate::{Error, QTensor, Result, Tensor, Zero};
-use rayon::prelude::*;
 
 /// Rows of a band: what [`separable`](crate::recipe::RecipeSpec::separable) is about.
 const BAND: usize = 128;
@@ -15,8 +15,8 @@ pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     }
     let first = recipe.quantize(&x.rows_range(0, BAND))?;
     let starts: Vec<usize> = (BAND..x.rows()).step_by(BAND).collect();
-    let band = |from: &usize| recipe.quantize(&x.rows_range(*from, x.rows().min(from + BAND)));
-    let rest = starts.par_iter().map(band).collect::<Result<Vec<_>>>()?;
+    let band = |n: usize| recipe.quantize(&x.rows_range(starts[n], x.rows().min(starts[n] + BAND)));
+    let rest = parallel::collect(starts.len(), band).into_iter().collect::<Result<Vec<_>>>()?;
     let Quantized { q, mut scale, mut amax } = first;
     let mut parts = q.into_parts();
     for band in rest {

@@ -6,9 +6,9 @@ use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::predict;
 use crate::op::Op;
+use crate::parallel;
 use crate::tensor::round_to;
 use crate::{Error, Result, Tensor, Zero};
-use rayon::prelude::*;
 
 pub struct Dequantize;
 
@@ -37,7 +37,8 @@ impl Kernel for Dequantize {
         let (tile_rows, tile_cols) = q.granularity().tile(rows, cols);
         let (_, grid_cols) = q.granularity().grid(rows, cols);
         let mut v = vec![0.0f32; rows * cols];
-        v.par_chunks_mut(cols.max(1)).zip(q.codes().par_chunks(cols.max(1))).enumerate().for_each(|(i, (v, codes))| {
+        parallel::chunks(&mut v, cols, |i, v| {
+            let codes = &q.codes()[i * cols..(i + 1) * cols];
             for (t, (v, codes)) in v.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
                 let s = (i / tile_rows) * grid_cols + t;
                 let (sigma, plus) = q.steps(s);

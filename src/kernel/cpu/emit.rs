@@ -5,9 +5,9 @@ use super::bands;
 use crate::format::fast::Encoder;
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, shares_codes};
+use crate::parallel;
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
-use rayon::prelude::*;
 
 /// Fills a buffer with the values of a row.
 pub type RowFn<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
@@ -24,7 +24,7 @@ fn by_band<T: Send, R: Send>(out: &mut [T], cols: usize, work: impl Fn(usize, &m
     if out.is_empty() {
         return Vec::new();
     }
-    out.par_chunks_mut(DBIAS_BAND * cols).enumerate().map(|(band, out)| work(band * DBIAS_BAND, out)).collect()
+    parallel::map_chunks(out, DBIAS_BAND * cols, |band, out| work(band * DBIAS_BAND, out))
 }
 
 /// Adds a row to the column sums of its band.
@@ -118,7 +118,7 @@ fn turn(codes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
     if codes.is_empty() {
         return turned;
     }
-    turned.par_chunks_mut(TILE * rows).enumerate().for_each(|(band, out)| {
+    parallel::chunks(&mut turned, TILE * rows, |band, out| {
         for i0 in (0..rows).step_by(TILE) {
             for (j, out) in out.chunks_mut(rows).enumerate() {
                 for i in i0..rows.min(i0 + TILE) {

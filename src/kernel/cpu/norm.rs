@@ -8,7 +8,7 @@ use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::high;
 use crate::model::norm::{layernorm_stats, layernorm_value, rmsnorm_rsigma, rmsnorm_value, weight};
 use crate::op::Op;
-use rayon::prelude::*;
+use crate::parallel;
 
 pub struct Norm;
 
@@ -35,10 +35,8 @@ impl Kernel for Norm {
         let zero = vec![0.0; x.cols()];
         let beta = job.operands.beta.as_ref().map_or(&zero[..], |b| b.data());
         let layernorm = job.op == Op::Layernorm;
-        let stats: Vec<(f32, f32)> = (0..x.rows())
-            .into_par_iter()
-            .map(|i| if layernorm { layernorm_stats(x.row(i), eps) } else { (0.0, rmsnorm_rsigma(x.row(i), eps)) })
-            .collect();
+        let of = |i: usize| if layernorm { layernorm_stats(x.row(i), eps) } else { (0.0, rmsnorm_rsigma(x.row(i), eps)) };
+        let stats: Vec<(f32, f32)> = parallel::collect(x.rows(), of);
         let fill = |i: usize, out: &mut [f32]| {
             let (mean, rsigma) = stats[i];
             for (j, (out, x)) in out.iter_mut().zip(x.row(i)).enumerate() {

@@ -7,7 +7,8 @@ use crate::kernel::Held;
 use crate::model::bulk;
 use crate::model::gemm::{Epilogue, corrected, store};
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
-use rayon::prelude::*;
+use crate::parallel;
+
 use std::ops::Range;
 
 /// Rows and columns of a tile: its sums stay in the cache while the factors pass by.
@@ -25,21 +26,23 @@ pub fn run(job: &Job) -> Result<Output> {
         }
         // Bands of rows are cut so that all cores have work, tiles so that they fit the cache.
         let band = p.a_rows.len().div_ceil(rayon::current_num_threads()).clamp(1, TILE);
-        rows.par_chunks_mut(band * plan.cols).enumerate().try_for_each(|(i, out)| {
+        let done = parallel::map_chunks(rows, band * plan.cols, |i, out| {
             let first = p.a_rows.start + i * band;
             let rows = first..p.a_rows.end.min(first + band);
             let columns = |t: usize| p.b_rows.start + t * TILE..p.b_rows.end.min(p.b_rows.start + (t + 1) * TILE);
             // Of one row, or a few, there are fewer bands than cores.
             let of = |t: usize| tile(&plan, &p, rows.clone(), columns(t));
-            let tiles: Vec<Vec<f32>> = (0..p.b_rows.len().div_ceil(TILE)).into_par_iter().map(of).collect::<Result<_>>()?;
+            let tiles: Vec<Vec<f32>> =
+                parallel::collect(p.b_rows.len().div_ceil(TILE), of).into_iter().collect::<Result<_>>()?;
             for (t, tile) in tiles.iter().enumerate() {
                 let (at, width) = (t * TILE, columns(t).len());
                 for (out, tile) in out.chunks_mut(plan.cols).zip(tile.chunks(width)) {
                     out[at..at + width].copy_from_slice(tile);
                 }
             }
-            Ok::<(), crate::Error>(())
-        })?;
+            Ok(())
+        });
+        done.into_iter().collect::<Result<()>>()?;
     }
     store(job, &plan, values)
 }

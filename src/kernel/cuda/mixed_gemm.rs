@@ -18,8 +18,8 @@ use crate::model::accumulate::{accumulate, canonical};
 use crate::model::product::{FactorRows, Kind, Plan};
 use crate::model::{Accumulator, Inner, gemm};
 use crate::op::Op;
+use crate::parallel;
 use crate::{Error, Format, Granularity, QTensor, Result, Zero};
-use rayon::prelude::*;
 
 pub struct MixedGemm;
 
@@ -306,11 +306,12 @@ impl Kernel for MixedGemm {
         let accumulator = Accumulator { promote_every: Some(s.per_slice * BLOCK), ..plan.accumulator };
         let (x, w) = (in_step_order(p.a, &order), in_step_order(p.b, &order));
         let k = s.blocks() * BLOCK;
-        let values: Vec<f32> = x
-            .par_chunks(k)
-            .flat_map_iter(|x| w.chunks(k).map(move |w| (x, w)))
-            .map(|(x, w)| accumulate(&accumulator, p.a.format, p.b.format, x, w))
-            .collect::<Result<_>>()?;
+        let (rows, columns): (Vec<_>, Vec<_>) = (x.chunks(k).collect(), w.chunks(k).collect());
+        let one = |at: usize| {
+            let (x, w) = (rows[at / columns.len()], columns[at % columns.len()]);
+            accumulate(&accumulator, p.a.format, p.b.format, x, w)
+        };
+        let values: Vec<f32> = parallel::collect(rows.len() * columns.len(), one).into_iter().collect::<Result<_>>()?;
         let biased = values.iter().enumerate().map(|(i, v)| canonical(plan.bias.map_or(*v, |bias| v + bias[i % s.m])));
         gemm::store(job, &plan, biased.collect()).map(Some)
     }

@@ -9,8 +9,8 @@ use crate::kernel::{Modelled, Splits, judges_on_gpu};
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
+use crate::parallel;
 use crate::{Error, Format, QTensor, Result};
-use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -319,8 +319,9 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
     let y = gpu.filled(p.a_rows.len() * n * 4, 0)?;
     left_there(gpu, p, &Way::of(plan, p, None)?, promoted, (&y).into())?;
     let values: Vec<f32> = gpu.download_whole("values of the model", &y)?;
-    let rows = out.par_chunks_mut(plan.cols).zip(values.par_chunks(n)).zip(p.a_rows.clone());
-    rows.for_each(|((out, values), i)| {
+    let out = &mut out[..p.a_rows.len() * plan.cols];
+    parallel::chunks(out, plan.cols, |row, out| {
+        let (values, i) = (&values[row * n..(row + 1) * n], p.a_rows.start + row);
         let s_a = p.a.scale_inv(i, 0);
         for (j, (out, y)) in out.iter_mut().zip(values).enumerate() {
             *out = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[p.b_rows.start + j]));

@@ -22,8 +22,8 @@ use crate::kernel::cpu::product;
 use crate::model::bulk;
 use crate::model::gemm::store;
 use crate::model::product::{Kind, Plan, Problem};
+use crate::parallel;
 use crate::{Format, Result};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Columns of a tile of outputs.
@@ -56,7 +56,7 @@ pub fn predict(job: &Job, algorithm: &Algorithm) -> Result<Option<Output>> {
     for p in plan.problems() {
         let splits = splits(p.a.k, p.a.format, is_square(&p), algorithm.split_k as usize);
         let band = p.a_rows.len().div_ceil(rayon::current_num_threads()).clamp(1, TILE);
-        values.par_chunks_mut(band * plan.cols).enumerate().try_for_each(|(i, out)| {
+        let done = parallel::map_chunks(&mut values, band * plan.cols, |i, out| {
             let rows = i * band..p.a_rows.end.min((i + 1) * band);
             for cols in (0..plan.cols).step_by(TILE).map(|j| j..plan.cols.min(j + TILE)) {
                 let tile = tile(&plan, &p, rows.clone(), cols.clone(), &splits)?;
@@ -64,8 +64,9 @@ pub fn predict(job: &Job, algorithm: &Algorithm) -> Result<Option<Output>> {
                     out[cols.clone()].copy_from_slice(tile);
                 }
             }
-            Ok::<(), crate::Error>(())
-        })?;
+            Ok(())
+        });
+        done.into_iter().collect::<Result<()>>()?;
     }
     store(job, &plan, values).map(Some)
 }

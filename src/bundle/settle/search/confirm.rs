@@ -2,7 +2,7 @@
 
 use super::{Case, FIRST, Place, Region, Way, bands};
 use crate::Result;
-use rayon::prelude::*;
+use crate::parallel;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -62,7 +62,7 @@ impl Case<'_> {
             false => (enough[..1].to_vec(), enough[1..].to_vec()),
         };
         first.into_iter().try_for_each(look)?;
-        rest.into_par_iter().try_for_each(look)?;
+        parallel::collect(rest.len(), |r| look(rest[r].clone())).into_iter().collect::<Result<()>>()?;
         let peak = |w: usize| peak[w].load(Relaxed);
         let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| u64::from(a.to_bits()) == peak(w) >> 32);
         let all_bits = || (0..ways.len()).filter(|w| alive[*w].load(Relaxed) && self.empty_is_zero);

@@ -10,6 +10,7 @@ use crate::compare::metrics::{self, Counts, Sums};
 use crate::compare::power::{self, Facts, Seen};
 use crate::compare::quantile::{Between, FEW, Search, drawn_of};
 use crate::compare::{ErrorStats, Judged, OutFormat};
+use crate::parallel;
 use crate::stage::timed;
 use rayon::prelude::*;
 
@@ -194,7 +195,7 @@ impl Judge<'_> {
         unsafe { gpu.launch(arguments.launch(&s.defines, LaunchShape::new(few / 256, 256)))? };
         let drawn: Vec<f64> = gpu.download_whole("drawn errors", &drawn)?;
         let mut searches: Vec<Search> =
-            drawn.par_chunks(few).zip(counts).map(|(drawn, count)| Search::drawn(*count, drawn.to_vec())).collect();
+            parallel::collect(counts.len(), |n| Search::drawn(counts[n], drawn[n * few..(n + 1) * few].to_vec()));
         let mut room = self.n / 8 + few;
         let mut inside = gpu.filled(18 * room * 8, 0)?;
         while searches.iter().any(|s| s.answer().is_none()) {
