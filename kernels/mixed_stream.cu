@@ -1,27 +1,26 @@
-// D[M,N] = dequantized(W)[M,K] . X[N,K]^T for few tokens: int4 or uint4 weights times f16 or bf16, every byte of the weights asked for at
-// once by bulk copies.
+// D[M,N] = dequantized(W)[M,K] . X[N,K]^T for few tokens (16 at most): int4 or uint4 weights times f16 or bf16.
 //
 // Weights as in mixed_gemm.cu. Products and sums: K is cut into blocks of 128, the blocks into slices of 4. A slice's f32 sum starts at +0
 // and takes, block by block, 8 steps c = T(16, 25, 23 RZ)(c, products) (docs/tensor-cores.md 1, sm_90); step j of block b takes, for t = 0..3,
 // k = 128 b + 32 t + 4 j + {0, 1, 2, 3} (k >= K: zeros). Then, in f32 to nearest even: sum = slice 0 + slice 1 + ... in this order,
 // v = RN32(sum + f32(bias[m])) if bias is given, D = RN(v). The order of N never matters.
 //
-// A cluster of SPLIT CTAs holds ROWS rows of W: CTA r has slices r*WARPS_K .. of K, warp (i, j) its 32 rows i of slice j. All weights of a
-// CTA fit its shared memory: nothing is waited for before everything is asked for. ASKING more warps ask for X, a row a copy, then for the
-// weights, those of a block and 32 rows a copy, block after block: a thread that asks for more than memory delivers waits, so no other warp
-// does it. X comes in where the sums will be and is laid out from there. Sums of slices meet in the CTA that owns the row, counted by its
-// barrier, and are added in slice order.
+// A cluster of SPLIT CTAs holds ROWS rows of W: CTA r has slices r*WARPS_K .. of K, warp (i, j) its 32 rows i of slice j. X is the 16 x 16
+// operand of the tensor cores, 8 rows of W the other. A warp asks for two tokens of its slice of X first, by bulk copies: behind the weights
+// they would come last. Its weights it copies itself, AHEAD blocks before X is there and one more each time it begins to multiply one: all at
+// once would delay X. Sums of slices meet, as fragments, in the CTA that owns the rows, counted by its barrier, and are added in slice order.
+//
+// A launch may be programmatically dependent on the one before it: nothing is read or written before that one has ended.
 //
 // Options (-D): WEIGHT INT4, UINT4; IN, ZERO, MID as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
-//   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  ASKING (4, 8: divides WARPS_M*WARPS_K).
+//   WARPS_M (8), WARPS_K;  SPLIT (1, 2, 4, 8).
 //
 // contract mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int M, int N, int K, long long d_row, long long d_col)
 //   arch   sm_90 and later
 //   w      as mixed_stream_reorder writes it;  x [N, K] row-major, 16-byte aligned;  bias [M] or null;  d: element (m, n) at m*d_row + n*d_col
-//   grid   (SPLIT * ceil(M / ROWS)), ROWS = 32 WARPS_M;  block 32 (WARPS_M WARPS_K + ASKING)
-//   smem   WARPS_K*(WARPS_M*CHUNK + NT*8192) + max(WARPS_K*ROWS*NT*32, 8*NT*(WARPS_K*1024 + 32)) + 32*WARPS_M*WARPS_K + 16 dynamic,
-//          CHUNK = 8192 + (ZERO ? 128 : 64)*(512 >> SHIFT)
-//   refuse N > 8 NT; ceil(K/512) > SPLIT*WARPS_K; and what mixed_gemm.cu refuses
+//   grid   (SPLIT * ceil(M / ROWS)), ROWS = 32 WARPS_M;  block 32 WARPS_M WARPS_K
+//   smem   WARPS_K*(32768 + WARPS_M*CHUNK) + 8*WARPS_M*WARPS_K + 16 dynamic, CHUNK = 8192 + (ZERO ? 128 : 64)*(512 >> SHIFT)
+//   refuse N > 16; ceil(K/512) > SPLIT*WARPS_K; and what mixed_gemm.cu refuses
 // mixed_stream_reorder(w, scale, zero, out, M, K, group_shift, scale_row): thread per 16 bytes of out, grid ceil(n/256), block 256,
 //   n = ceil(M/32)*ceil(K/512)*CHUNK/16. scale (and zero): element (m, group) at m*scale_row + group; group_shift up to 30. 32 rows i and
 //   k 512 s .. are at (i*ceil(K/512) + s)*CHUNK: the scales, u16 [32][512 >> SHIFT], if ZERO the zero points as 16 bits in the same order, and the
@@ -32,9 +31,6 @@
 #include "common/mixed.cuh"
 #include "common/tma.cuh"
 
-#ifndef NT
-#define NT 2
-#endif
 #ifndef WARPS_M
 #define WARPS_M 8
 #endif
@@ -44,130 +40,130 @@
 #ifndef SPLIT
 #define SPLIT 8
 #endif
-#ifndef ASKING
-#define ASKING 4
-#endif
 #ifndef SHIFT
 #define SHIFT 6
 #endif
 static_assert(WEIGHT != INT8, "4-bit weights");
 
 constexpr int BLOCK = 128, SLICE = 4;                       // k of a block, blocks of a slice
-constexpr int ROWS = 32 * WARPS_M, COLS = 8 * NT, WARPS = WARPS_M * WARPS_K, THREADS = 32 * (WARPS + ASKING);
-constexpr int SLICES = SPLIT * WARPS_K, OWNED = ROWS / SPLIT;
+constexpr int AHEAD = 2;                                    // blocks asked for before X is there
+constexpr int ROWS = 32 * WARPS_M, COLS = 16, WARPS = WARPS_M * WARPS_K, THREADS = 32 * WARPS;
+constexpr int SLICES = SPLIT * WARPS_K, OWNED = WARPS_M / SPLIT;  // warps of rows whose sums a CTA finishes
 constexpr int ENTRIES = 512 >> SHIFT, SCALE_BYTES = (ZERO ? 128 : 64) * ENTRIES;
-constexpr int CODE_BYTES = 2048, UNIT_BYTES = SCALE_BYTES + SLICE * CODE_BYTES;  // codes of 32 rows of a block; weights of a warp
-constexpr int W_BYTES = WARPS * UNIT_BYTES, X_BYTES = WARPS_K * SLICE * NT * 2048;
-constexpr int SUM_BYTES = SLICES * OWNED * COLS * 4;
-constexpr int X_PIECES = WARPS_K * SLICE * 4 * NT, X_ROW = 2 * BLOCK * SLICE * WARPS_K, X_PITCH = X_ROW + 32;
-constexpr int TAIL_BYTES = SUM_BYTES > COLS * X_PITCH ? SUM_BYTES : COLS * X_PITCH;  // X as it comes in, then sums
-static_assert(X_PIECES % WARPS == 0 && WARPS % ASKING == 0 && WARPS / ASKING * SLICE < 32, "whole pieces a warp; a lane for every barrier");
-static_assert(ROWS % SPLIT == 0 && SUM_BYTES == WARPS_K * ROWS * NT * 32, "whole rows of sums");
+constexpr int CODE_BYTES = 2048, CHUNK = SCALE_BYTES + SLICE * CODE_BYTES;  // codes of 32 rows of a block; weights of a warp
+constexpr int X_ROW = 2 * BLOCK * SLICE, X_BYTES = COLS * X_ROW;            // a token's part of a slice; a slice's X
+constexpr int SUM_BYTES = SLICES * OWNED * 2048;
+// Shared memory: X laid out, X as it comes in and later the sums, the warps' weights, barriers.
+constexpr int RAW_AT = WARPS_K * X_BYTES, W_AT = RAW_AT + WARPS_K * X_BYTES, BARS_AT = W_AT + WARPS * CHUNK;
+static_assert(WARPS_M == 8 && COLS == 2 * WARPS_M, "two tokens a warp");
+static_assert(WARPS_M % SPLIT == 0 && SUM_BYTES <= WARPS_K * X_BYTES, "whole warps of sums, where X came in");
 
-/// Two floats to shared memory of a CTA of the cluster, counted by its barrier.
-__device__ __forceinline__ void send(u32 to, float a, float b, u32 bar) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(a), "f"(b), "r"(bar) : "memory");
+/// 16 bytes of a lane to shared memory of a CTA of the cluster, counted by its barrier.
+__device__ __forceinline__ void send(u32 to, const float (&v)[4], u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v[0]), "f"(v[1]),
+                 "f"(v[2]), "f"(v[3]), "r"(bar)
+                 : "memory");
 }
 __device__ __forceinline__ u32 address_in(u32 own, int rank) {
     u32 d;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(d) : "r"(own), "r"(rank));
     return d;
 }
-
-/// X of the CTA's slices as it comes in, a row a token (X_PITCH apart: neighbouring rows in other banks), to where lanes find 16 bytes, the
-/// eight k of two steps, in one place: piece (block, p, tile) of lane (column % 8)*4 + t. A warp lays a piece at a time; beyond X it is zero.
-__device__ __forceinline__ void lay_out_x(u8* to, const u8* rows, int n, int k_left) {
-    const int lane = threadIdx.x % 32, t = lane % 4;
-#pragma unroll
-    for (int j = 0; j < X_PIECES / WARPS; j++) {
-        const int piece = threadIdx.x / 32 + j * WARPS, tile = piece % NT, p = piece / NT % 4, block = piece / NT / 4;
-        const int column = 8 * tile + lane / 4, k = BLOCK * block + 32 * t + 8 * p;
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (column < n && k < k_left) v = *(const uint4*)(rows + column * X_PITCH + 2 * k);
-        *(uint4*)(to + piece * 512 + 16 * lane) = v;
-    }
+/// 16 bytes of weights, and the end of what is waited for together.
+__device__ __forceinline__ void copy_weights(u32 to, const u8* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-
-/// Where the piece of block i begins in the weights of a warp, and its size: the scales come with the first.
-__device__ __forceinline__ int piece_at(int i) { return i ? SCALE_BYTES + i * CODE_BYTES : 0; }
-__device__ __forceinline__ int piece_bytes(int i) { return i ? CODE_BYTES : SCALE_BYTES + CODE_BYTES; }
+__device__ __forceinline__ void end_of_block() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most OPEN of the blocks asked for are still to come.
+template <int OPEN>
+__device__ __forceinline__ void wait_for_blocks() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
+}
+/// Where in a step's 512 bytes the 16 of a lane are: neighbours of 64 bytes change places where p is odd, so that a warp that lays X out writes to
+/// fewer places of a bank at once.
+__device__ __forceinline__ int place(int lane, int p) { return (lane ^ (p & 1) << 2) * 16; }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // clusters and bulk copies
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS, 1)
     mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int m, int n, int k, long long d_row, long long d_col) {
     extern __shared__ __align__(128) u8 smem[];
-    float* sums = (float*)(smem + W_BYTES + X_BYTES);       // [SLICES][OWNED][COLS]
-    const u32 base = shared_address(smem), bars = base + W_BYTES + X_BYTES + TAIL_BYTES, all_sums = bars + 8 * SLICE * WARPS, x_there = all_sums + 8;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = blockIdx.x % SPLIT;
+    // The shuffle tells the compiler that all lanes have the same: addresses of copies in uniform registers.
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, rank = blockIdx.x % SPLIT;
     const int warp_k = warp / WARPS_M, warp_m = warp % WARPS_M, cta_row = blockIdx.x / SPLIT * ROWS, warp_row = cta_row + 32 * warp_m;
-    const int blocks = (k + BLOCK - 1) / BLOCK, slice = rank * WARPS_K + warp_k, first = slice * SLICE;
-    const bool asks = warp >= WARPS;
-    const int k_left = k - BLOCK * SLICE * WARPS_K * rank;  // from the CTA's first
-    const int slices = (blocks + SLICE - 1) / SLICE;
-    const int count = asks || warp_row >= m ? 0 : max(0, min(SLICE, blocks - first));
+    const int blocks = (k + BLOCK - 1) / BLOCK, slices = (blocks + SLICE - 1) / SLICE, slice = rank * WARPS_K + warp_k, first = slice * SLICE;
+    const int count = warp_row < m ? max(0, min(SLICE, blocks - first)) : 0;
+    const u32 base = shared_address(smem), bar = base + BARS_AT + 8 * warp, all_sums = base + BARS_AT + 8 * WARPS;
 
-    if (asks) {
-        constexpr int EACH = WARPS / ASKING;  // units
-        const int asking = warp - WARPS;
-        const auto unit_of = [&](int j) { return (asking * EACH + j) % WARPS_K * WARPS_M + (asking * EACH + j) / WARPS_K; };
-        const auto asked = [&](int j, int i) {
-            const int unit = unit_of(j);
-            return cta_row + 32 * (unit % WARPS_M) < m && (rank * WARPS_K + unit / WARPS_M) * SLICE + i < blocks;
-        };
-        const int bytes = 2 * max(0, min(k_left, X_ROW / 2)), tokens = bytes ? min(n, COLS) : 0;
-        if (lane < EACH * SLICE) {
-            const int j = lane / SLICE, i = lane % SLICE;
-            const u32 bar = bars + 8 * (WARPS * i + unit_of(j));
-            mbarrier_init(bar, 1);
-            mbarrier_init_fence();
-            if (asked(j, i)) mbarrier_expect(bar, piece_bytes(i));
-        } else if (warp == WARPS && lane == 31) {
-            mbarrier_init(all_sums, 1);
-            mbarrier_init(x_there, 1);
-            mbarrier_init_fence();
-            mbarrier_expect(all_sums, SUM_BYTES);
-            mbarrier_expect(x_there, tokens * bytes);
-        }
-        __syncwarp();
-        named_barrier(3, 32 * ASKING);
-        named_barrier_arrive(2, THREADS);
-        if (lane == 0) {
-            for (int c = asking; c < tokens; c += ASKING)
-                bulk_load(base + W_BYTES + X_BYTES + c * X_PITCH, x + (long long)c * k + (k - k_left), bytes, x_there);
-#pragma unroll
-            for (int i = 0; i < SLICE; i++)
-#pragma unroll
-                for (int j = 0; j < EACH; j++) {
-                    const int unit = unit_of(j);
-                    const u8* from = w + ((long long)(cta_row / 32 + unit % WARPS_M) * slices + rank * WARPS_K + unit / WARPS_M) * UNIT_BYTES;
-                    if (asked(j, i)) bulk_load(base + unit * UNIT_BYTES + piece_at(i), from + piece_at(i), piece_bytes(i), bars + 8 * (WARPS * i + unit));
-                }
-        }
-        __syncwarp();
-    } else {
-        named_barrier(2, THREADS);
-        mbarrier_wait(x_there, 0);
-        lay_out_x(smem + W_BYTES, smem + W_BYTES + X_BYTES, n, k_left);
-        named_barrier(1, 32 * WARPS);
+    // X: tokens warp_m and warp_m + 8 of the slice.
+    const int k_left = k - BLOCK * first, x_bytes = 2 * max(0, min(k_left, BLOCK * SLICE));
+    const int tokens = x_bytes ? (warp_m < n) + (warp_m + 8 < n) : 0;
+    const int raw_at = RAW_AT + (warp_k * COLS + warp_m) * X_ROW;
+    if (lane == 0) {
+        mbarrier_init(bar, 1);
+        if (warp == 0) mbarrier_init(all_sums, 1);
+        mbarrier_init_fence();
+        if (warp == 0) mbarrier_expect(all_sums, SUM_BYTES);
+        mbarrier_expect(bar, tokens * x_bytes);
+        const u16* from = x + (long long)warp_m * k + BLOCK * first;
+        asm volatile("griddepcontrol.wait;" ::: "memory");  // for the launch before this one, and the warp for this lane
+        if (tokens > 0) bulk_load(base + raw_at, from, x_bytes, bar);
+        if (tokens > 1) bulk_load(base + raw_at + 8 * X_ROW, from + 8ll * k, x_bytes, bar);
     }
+    __syncwarp();
+
+    const u8* chunk = w + ((long long)(warp_row / 32) * slices + slice) * CHUNK + lane * 16;
+    const u8* weights_at = smem + W_AT + warp * CHUNK;
+    const u32 weights_to = base + W_AT + warp * CHUNK + lane * 16;
+    const auto ask = [&](int i) {
+        if (i < count) {
+            if (i == 0)
+#pragma unroll
+                for (int at = 0; at < SCALE_BYTES; at += 512)
+                    if (at + lane * 16 < SCALE_BYTES) copy_weights(weights_to + at, chunk + at);
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                const int at = SCALE_BYTES + i * CODE_BYTES + r * 512;
+                copy_weights(weights_to + at, chunk + at);
+            }
+        }
+        end_of_block();
+    };
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) ask(i);
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    mbarrier_wait(bar, 0);
+    ask(AHEAD);
+
+    // X as it came in to where a lane finds the 16 bytes of a step in one place: k = 0 1 of tokens g and g + 8, k = 2 3 of both. Beyond X zeros.
+    u8* xs = smem + warp_k * X_BYTES;
+#pragma unroll
+    for (int j = 0; j < X_ROW / 512; j++) {
+        const int i = 32 * j + lane, t = i / 4 % 4, p = i % 4;
+        uint4 a = make_uint4(0, 0, 0, 0), b = a;
+        if (tokens > 0 && 8 * i < k_left) a = *(const uint4*)(smem + raw_at + 16 * i);
+        if (tokens > 1 && 8 * i < k_left) b = *(const uint4*)(smem + raw_at + 8 * X_ROW + 16 * i);
+        u8* to = xs + (i / 16 * 4 + p) * 1024 + place(4 * warp_m + t, p);
+        *(uint4*)to = make_uint4(a.x, b.x, a.y, b.y);
+        *(uint4*)(to + 512) = make_uint4(a.z, b.z, a.w, b.w);
+    }
+    named_barrier(1 + warp_k, 32 * WARPS_M);
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 
-    float acc[2][NT][4] = {};
-#pragma unroll
-    for (int i = 0; i < SLICE; i++) {
-        if (i >= count) break;
-        const u8* unit = smem + warp * UNIT_BYTES;
-        mbarrier_wait(bars + 8 * (WARPS * i + warp), 0);
+    float acc[4][4] = {};  // of 8 rows each: rows 2t, 2t + 1 of token g, then of token g + 8
+#pragma unroll 1  // unrolled it is no faster, and four times the code
+    for (int i = 0; i < count; i++) {
+        wait_for_blocks<AHEAD>();
+        __syncwarp();  // scales come by copies of other lanes
+        ask(i + AHEAD + 1);  // past the last: nothing, but counted
         const bool exists = BLOCK * (first + i) + 32 * (lane % 4) < k;
         uint4 codes[4];  // of rows g, g + 8, g + 16, g + 24
         u32 scales[4];
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            codes[r] = *(const uint4*)(unit + SCALE_BYTES + i * CODE_BYTES + r * 512 + lane * 16);
-            const u16* at = (const u16*)unit + (8 * r + lane / 4) * ENTRIES + ((BLOCK * i + 32 * (lane % 4)) >> SHIFT);
+            codes[r] = *(const uint4*)(weights_at + SCALE_BYTES + i * CODE_BYTES + r * 512 + lane * 16);
+            const u16* at = (const u16*)weights_at + (8 * r + lane / 4) * ENTRIES + ((BLOCK * i + 32 * (lane % 4)) >> SHIFT);
             scales[r] = exists ? ZERO ? at[0] | (u32)at[32 * ENTRIES] << 16 : at[0] : 0;
         }
-        const u8* xs = smem + W_BYTES + ((warp_k * SLICE + i) * 4 * NT * 32 + lane) * 16;
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             u32 weights[4][4];  // k = 0 1, 2 3, 4 5, 6 7
@@ -175,35 +171,28 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
             for (int r = 0; r < 4; r++)
                 word_to_weights(weights[r], p == 0 ? codes[r].x : p == 1 ? codes[r].y : p == 2 ? codes[r].z : codes[r].w, scales[r]);
 #pragma unroll
-            for (int c = 0; c < NT; c++) {
-                const uint4 b = *(const uint4*)(xs + (p * NT + c) * 512);
+            for (int h = 0; h < 2; h++) {
+                const uint4 a = *(const uint4*)(xs + (8 * i + 2 * p + h) * 512 + place(lane, p));
 #pragma unroll
-                for (int t = 0; t < 2; t++) mma16(acc[t][c], weights[2 * t][0], weights[2 * t + 1][0], weights[2 * t][1], weights[2 * t + 1][1], b.x, b.y);
-#pragma unroll
-                for (int t = 0; t < 2; t++) mma16(acc[t][c], weights[2 * t][2], weights[2 * t + 1][2], weights[2 * t][3], weights[2 * t + 1][3], b.z, b.w);
+                for (int r = 0; r < 4; r++) mma16(acc[r], a.x, a.y, a.z, a.w, weights[r][2 * h], weights[r][2 * h + 1]);
             }
         }
     }
 
-    // Every slice's sum goes to the CTA that owns the row; all have started, their barriers set up, once the cluster has met.
+    // Every slice's sum goes to the CTA that owns the rows, once all of the cluster have laid out X and set up their barriers.
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+    const int owner = warp_m / OWNED;
+    const u32 to = address_in(base + RAW_AT + (slice * OWNED + warp_m % OWNED) * 2048 + 16 * lane, owner), bar_there = address_in(all_sums, owner);
 #pragma unroll
-    for (int t = 0; t < 2; t++)
-#pragma unroll
-        for (int h = 0; h < 2 && !asks; h++) {
-            const int r = 32 * warp_m + 16 * t + 8 * h + lane / 4, owner = r / OWNED;
-            const u32 to = address_in(shared_address(sums + (slice * OWNED + r % OWNED) * COLS + lane % 4 * 2), owner), bar = address_in(all_sums, owner);
-#pragma unroll
-            for (int c = 0; c < NT; c++) send(to + 32 * c, acc[t][c][2 * h], acc[t][c][2 * h + 1], bar);
-        }
+    for (int r = 0; r < 4; r++) send(to + 512 * r, acc[r], bar_there);
     mbarrier_wait(all_sums, 0);
-    for (int i = threadIdx.x; i < OWNED * COLS; i += THREADS) {
-        const int r = cta_row + rank * OWNED + i / COLS, c = i % COLS;
+    for (int i = threadIdx.x; i < OWNED * 512; i += THREADS) {
+        const int of = i / 4 % 32, r = cta_row + 32 * rank * OWNED + i / 128 * 8 + of % 4 * 2 + i % 2, c = of / 4 + i / 2 % 2 * 8;
         if (r >= m || c >= n) continue;
-        const float* at = sums + i;
+        const float* at = (const float*)(smem + RAW_AT) + i;
         float v = at[0];
 #pragma unroll
-        for (int s = 1; s < SLICES; s++) v = __fadd_rn(v, at[s * OWNED * COLS]);
+        for (int s = 1; s < SLICES; s++) v = __fadd_rn(v, at[s * OWNED * 512]);
         if (bias) v = __fadd_rn(v, load_as<IN>(bias, r));
         store_as<IN>(d, r * d_row + c * d_col, v);
     }
@@ -212,9 +201,9 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
 
 extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, const void* zero, uint4* out, int m, int k, int group_shift, long long scale_row) {
     const int slices = (k + BLOCK * SLICE - 1) / (BLOCK * SLICE);
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, unit = i / (UNIT_BYTES / 16);
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, unit = i / (CHUNK / 16);
     if (unit >= (long long)((m + 31) / 32) * slices) return;
-    const int in_part = (int)(i % (UNIT_BYTES / 16)) * 16 - SCALE_BYTES, row0 = (int)(unit / slices) * 32, k0 = (int)(unit % slices) * SLICE * BLOCK;
+    const int in_part = (int)(i % (CHUNK / 16)) * 16 - SCALE_BYTES, row0 = (int)(unit / slices) * 32, k0 = (int)(unit % slices) * SLICE * BLOCK;
     u32 words[4] = {};
     if (in_part < 0) {
         for (int j = 0; j < 8; j++) {

@@ -108,7 +108,8 @@ const GROUPED_8: &str = "fp8 grouped gemm, row-wise, 8 groups, 1024x4096x2048";
 
 /// Everything that is timed, in the order of the table.
 pub const ENTRIES: &[Entry] = &[
-    ours(MIXED, Unit::F16, |g| mixed_stream::timed(g, 16, 3584, 8192)).at_least(Floor::Faster(Unit::Fp8)),
+    ours(MIXED, Unit::F16, |g| mixed_stream::timed(g, 16, 3584, 8192, false)).at_least(Floor::Faster(Unit::Fp8)),
+    ours(MIXED, Unit::F16, |g| mixed_stream::timed(g, 16, 3584, 8192, true)).at_least(Floor::Faster(Unit::Fp8)),
     library(MIXED, Unit::F16, |g| vendor::half(g, 16, 3584, 8192, Format::F16)),
     library(MIXED, Unit::Fp8, |g| vendor::fp8(g, 16, 3584, 8192, true)),
     ours(W4A8_BATCH, Unit::Int8, |g| w4a8_timed::timed(g, 256, 2048, 1024, None)).at_least(Floor::Faster(Unit::F16)),

@@ -286,7 +286,8 @@ impl UserKernel {
         let mut args = self.declared.arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
         let three = |s: &[super::declared::Size; 3]| Ok::<_, Error>((s[0].of(&sizes)?, s[1].of(&sizes)?, s[2].of(&sizes)?));
         let d = &self.declared;
-        let shape = LaunchShape { grid: three(&d.grid)?, block: three(&d.block)?, shared: d.shared.of(&sizes)? };
+        let shape =
+            LaunchShape { grid: three(&d.grid)?, block: three(&d.block)?, shared: d.shared.of(&sizes)?, dependent: false };
         // SAFETY: the arguments are the declaration's; that the declaration is the kernel's is the user's word. A kernel that breaks it
         // faults, or writes outside its buffers, in a process that runs for one case at a time.
         unsafe { gpu.call(&what, f, &shape, &mut args) }?;

@@ -99,6 +99,9 @@ pub struct LaunchShape {
     pub grid: (u32, u32, u32),
     pub block: (u32, u32, u32),
     pub shared: u32,
+    /// Programmatically dependent on what was started before it: it may begin while that ends, and waits for it in itself
+    /// (`griddepcontrol`, sm_90).
+    pub dependent: bool,
 }
 
 impl LaunchShape {
@@ -108,7 +111,7 @@ impl LaunchShape {
     }
     /// The same, `[x, y]` blocks.
     pub fn of([x, y]: [usize; 2], threads: usize) -> Self {
-        Self { grid: (x as u32, y as u32, 1), block: (threads as u32, 1, 1), shared: 0 }
+        Self { grid: (x as u32, y as u32, 1), block: (threads as u32, 1, 1), shared: 0, dependent: false }
     }
     /// With dynamic shared memory.
     pub fn shared(self, bytes: usize) -> Self {
@@ -132,6 +135,27 @@ unsafe fn begin(what: &str, f: sys::CUfunction, shape: &LaunchShape, args: &mut 
         }
     };
     let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
+    if shape.dependent {
+        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+        let mut attribute = sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let config = sys::CUlaunchConfig {
+            gridDimX: shape.grid.0,
+            gridDimY: shape.grid.1,
+            gridDimZ: shape.grid.2,
+            blockDimX: shape.block.0,
+            blockDimY: shape.block.1,
+            blockDimZ: shape.block.2,
+            sharedMemBytes: shape.shared,
+            hStream: stream,
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        // SAFETY: as below; the driver reads the configuration during the call.
+        return unsafe { sys::cuLaunchKernelEx(&config, f, pointers.as_mut_ptr(), std::ptr::null_mut()) }
+            .result()
+            .map_err(|e| failed(what, e));
+    }
     // SAFETY: the driver copies the arguments during the call; they are the function's by this one's own condition.
     unsafe { result::launch_kernel(f, shape.grid, shape.block, shape.shared, stream, &mut pointers) }
         .map_err(|e| failed(what, e))

@@ -26,7 +26,6 @@ arguments! {
 /// How a cluster is cut (words of the contract).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    nt: usize,
     split: usize,
     /// log2 of the group size, 5 to 9.
     shift: usize,
@@ -37,16 +36,13 @@ pub(super) struct Stream {
 impl Stream {
     const WARPS_M: usize = 8;
     const WARPS_K: usize = 2;
-    /// Warps that ask for everything.
-    const ASKING: usize = 4;
 
     /// Where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
     pub fn of(s: &MixedSizes, weight: Format) -> Option<Self> {
         let slices = s.blocks().div_ceil(4);
         let cut = s.per_slice == 4 || s.blocks() <= s.per_slice.min(4);
         let split = slices.div_ceil(Self::WARPS_K).next_power_of_two();
-        let nt = if s.n <= 8 { 1 } else { 2 };
-        let stream = Self { nt, split, shift: s.group_shift.clamp(5, 9), zero: s.zero != ZeroPoint::None };
+        let stream = Self { split, shift: s.group_shift.clamp(5, 9), zero: s.zero != ZeroPoint::None };
         (weight.bits() == 4 && s.n <= 16 && cut && split <= 8).then_some(stream)
     }
     /// Bytes of the scales, zero points and codes of 32 rows of a slice.
@@ -58,21 +54,13 @@ impl Stream {
         s.m.div_ceil(32) * s.blocks().div_ceil(4) * self.chunk()
     }
     fn options(&self, formats: Vec<String>) -> Vec<String> {
-        let cut = [
-            ("NT", self.nt),
-            ("SPLIT", self.split),
-            ("SHIFT", self.shift),
-            ("WARPS_M", Self::WARPS_M),
-            ("WARPS_K", Self::WARPS_K),
-            ("ASKING", Self::ASKING),
-        ];
+        let cut = [("SPLIT", self.split), ("SHIFT", self.shift), ("WARPS_M", Self::WARPS_M), ("WARPS_K", Self::WARPS_K)];
         formats.into_iter().chain(cut.map(|(name, value)| define(name, value))).collect()
     }
     fn blocks(&self, s: &MixedSizes) -> LaunchShape {
         let (rows, warps) = (32 * Self::WARPS_M, Self::WARPS_M * Self::WARPS_K);
-        let tail = (Self::WARPS_K * rows * 32).max(8 * (Self::WARPS_K * 1024 + 32));
-        let shared = warps * self.chunk() + self.nt * (Self::WARPS_K * 8192 + tail) + 32 * warps + 16;
-        LaunchShape::new(self.split * s.m.div_ceil(rows), 32 * (warps + Self::ASKING)).shared(shared)
+        let shared = Self::WARPS_K * 32768 + warps * (self.chunk() + 8) + 16;
+        LaunchShape::new(self.split * s.m.div_ceil(rows), 32 * warps).shared(shared)
     }
     fn launch<'a>(&self, s: &MixedSizes, defines: &'a [String], [w, x, d]: [&Buffer; 3], bias: Pointer) -> Launch<'a> {
         let (w, x, d) = (w.into(), x.into(), d.into());
@@ -105,9 +93,9 @@ impl Stream {
     }
 }
 
-/// int4 × f16 with groups of 64, `tokens` (at most 16) × `features` × `k` (a multiple of 512, at most 8192), weights reordered before.
-/// Errors: out of memory.
-pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize) -> Result<Timed> {
+/// int4 × f16 with groups of 64, `tokens` (at most 16) × `features` × `k` (a multiple of 512, at most 8192), weights reordered before;
+/// `dependent`: every launch may begin while the one before it ends. Errors: out of memory.
+pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, dependent: bool) -> Result<Timed> {
     let s =
         MixedSizes { m: features, n: tokens, k, per_slice: 4, group_shift: 6, groups: k.div_ceil(64), zero: ZeroPoint::None };
     let stream =
@@ -123,8 +111,11 @@ pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize) -> Res
     let (shape, ops) = (format!("{features}x{tokens}x{k}"), 2 * (s.m * s.n * s.k) as u64);
     let run = move |i: usize| {
         let i = i % copies;
+        let mut launch = stream.launch(&s, &defines, [&w[i], &x[i], &d[i]], Pointer::NULL);
+        launch.shape.dependent = dependent;
         // SAFETY: as in run(); the buffers live in this closure.
-        unsafe { gpu.enqueue(stream.launch(&s, &defines, [&w[i], &x[i], &d[i]], Pointer::NULL)) }
+        unsafe { gpu.enqueue(launch) }
     };
-    Ok(Timed { name: "mixed int4 x f16 g64".into(), shape, bytes, ops, copies, launch: Box::new(run) })
+    let name = if dependent { "mixed int4 x f16 g64 dependent" } else { "mixed int4 x f16 g64" };
+    Ok(Timed { name: name.into(), shape, bytes, ops, copies, launch: Box::new(run) })
 }

@@ -238,7 +238,7 @@ impl Sums {
     /// Computes the sums by the definition, one thread an output. Errors: the launch's.
     pub fn run_naive(&self, gpu: &Gpu) -> Result<()> {
         let grid = (self.b.rows.div_ceil(32) as u32, self.a.rows.div_ceil(8) as u32, 1);
-        let shape = LaunchShape { grid, block: (32, 8, 1), shared: 0 };
+        let shape = LaunchShape { grid, block: (32, 8, 1), shared: 0, dependent: false };
         // SAFETY: as in `run`.
         unsafe { gpu.launch(self.naive().launch(&self.defines, shape)) }
     }
