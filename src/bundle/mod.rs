@@ -31,6 +31,7 @@ mod clamped;
 mod clipped;
 mod code_table;
 mod copies;
+mod copy_places;
 mod copy_tiles;
 mod curves;
 mod decoded;
