@@ -35,6 +35,7 @@ mod copy_places;
 mod copy_tiles;
 mod curves;
 mod decoded;
+mod decoded_words;
 mod earlier;
 mod empty;
 #[cfg(test)]
