@@ -90,6 +90,8 @@ mod slices;
 #[cfg(test)]
 mod slip_tests;
 #[cfg(test)]
+mod slips_of_casts_tests;
+#[cfg(test)]
 mod solved_tests;
 mod stages;
 #[cfg(test)]
