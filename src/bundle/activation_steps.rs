@@ -78,6 +78,91 @@ fn narrow(all: &mut Vec<Formula>, own: Act, gated: bool) {
     }
 }
 
+/// How gelu is made of numbers of 16 bits.
+#[derive(Clone, Copy)]
+struct Gelu {
+    format: Format,
+    /// Its constants are 16-bit numbers as well.
+    constants: bool,
+    inner: Inner,
+    /// tanh is (e^2z − 1)/(e^2z + 1).
+    open: bool,
+}
+
+/// How the argument is put together.
+#[derive(Clone, Copy)]
+enum Inner {
+    /// c·(x·x·x) + x.
+    Cube,
+    /// c·x·x·x + x.
+    InOrder,
+    /// x·(1 + c·x·x).
+    Factored,
+    /// x/√2, of the error function.
+    Erf,
+}
+
+const INNERS: [(Inner, &str); 4] =
+    [(Inner::Cube, "c·x³ + x"), (Inner::InOrder, "c·x·x·x + x"), (Inner::Factored, "x·(1 + c·x²)"), (Inner::Erf, "")];
+
+impl Gelu {
+    fn of(self, x: f64) -> f64 {
+        let r = |x: f64| f64::from(round_to(self.format, x as f32));
+        let constant = |c: f64| if self.constants { r(c) } else { c };
+        let (c, k) = (constant(0.044715), constant(0.797_884_560_8));
+        let t = match self.inner {
+            Inner::Erf => r(libm::erf(r(x * constant(std::f64::consts::FRAC_1_SQRT_2)))),
+            inner => {
+                let sum = match inner {
+                    Inner::Cube => r(x + r(c * r(r(x * x) * x))),
+                    Inner::InOrder => r(x + r(r(r(c * x) * x) * x)),
+                    _ => r(x * r(1.0 + r(c * r(x * x)))),
+                };
+                let z = r(k * sum);
+                let e = r(r(2.0 * z).exp());
+                if self.open { r(r(e - 1.0) / r(e + 1.0)) } else { r(z.tanh()) }
+            }
+        };
+        r(r(0.5 * x) * r(1.0 + t))
+    }
+
+    fn words(self, inner: &str) -> String {
+        let f = self.format;
+        let constants = if self.constants { ", constants too" } else { "" };
+        let how = match (self.inner, self.open) {
+            (Inner::Erf, _) => {
+                return format!("the activation is gelu by the error function, every step of it in {f}{constants}");
+            }
+            (_, true) => ", tanh as (e^2z − 1)/(e^2z + 1), which is NaN where e^2z overflows",
+            _ => "",
+        };
+        format!(
+            "the activation is gelu by its tanh approximation, every step of it in {f}{constants}: its argument from {inner}{how}"
+        )
+    }
+}
+
+/// Every step of gelu in 16 bits.
+fn narrow_gelu(all: &mut Vec<Formula>, own: Act, gated: bool) {
+    if !matches!(own, Act::Gelu | Act::GeluErf) {
+        return;
+    }
+    for (format, constants) in [Format::F16, Format::Bf16].into_iter().flat_map(|f| [(f, true), (f, false)]) {
+        for (inner, words) in INNERS {
+            for open in [false, true] {
+                let gelu = Gelu { format, constants, inner, open };
+                if open && matches!(inner, Inner::Erf) {
+                    continue;
+                }
+                all.push(formula(gelu.words(words), move |at: &At| {
+                    let by = |j: usize| if gated { gate(own, at.x()[at.cols + j]) } else { 1.0 };
+                    (0..at.cols).map(|j| gelu.of(at.x()[j]) * by(j)).collect()
+                }));
+            }
+        }
+    }
+}
+
 /// Clamps behind the activation, or behind the gate.
 fn late(all: &mut Vec<Formula>, own: Act) {
     let Some(c) = own.clamp() else { return };
@@ -106,6 +191,7 @@ fn late(all: &mut Vec<Formula>, own: Act) {
 pub fn formulas(own: Act, gated: bool) -> Vec<Formula> {
     let mut all = Vec::new();
     narrow(&mut all, own, gated);
+    narrow_gelu(&mut all, own, gated);
     if gated {
         late(&mut all, own);
     }
@@ -137,6 +223,29 @@ mod tests {
         let product = half::f16::from_f64(-3.0 * s).to_f64();
         assert_eq!(row(Act::Silu, true, &words("1/(1 + e^−x), and x times it"), &[-3.0, 2.0]), [2.0 * product]);
         assert!(formulas(Act::Relu, false).is_empty());
+    }
+
+    /// At 4: c·x is 0.17883 in f16, twice times 4 2.8613; 6.8594 in f16, times k 5.4727; e^10.945 is beyond 2¹⁵, and at 5 beyond f16.
+    #[test]
+    fn gelus_in_sixteen_bits_by_hand() {
+        let h = |x: f64| half::f16::from_f64(x).to_f64();
+        let words = "in f16, constants too: its argument from c·x·x·x + x, tanh as (e^2z − 1)/(e^2z + 1), which is NaN where e^2z overflows";
+        let z = h(h(0.797_884_560_8) * h(4.0 + h(h(h(h(0.044715) * 4.0) * 4.0) * 4.0)));
+        let e = h((2.0 * z).exp());
+        assert_eq!(row(Act::Gelu, false, words, &[4.0]), [h(2.0 * h(1.0 + h(h(e - 1.0) / h(e + 1.0))))]);
+        assert!(row(Act::Gelu, false, words, &[5.0])[0].is_nan());
+        // 1 + tanh of what lies below −1 by less than a step of bf16 is 0.
+        let b = |x: f64| half::bf16::from_f64(x).to_f64();
+        let argument = |x: f64| b(0.797_884_560_8 * b(x + b(0.044715 * b(b(x * x) * x))));
+        let words = "every step of it in bf16: its argument from c·x³ + x";
+        for x in [-3.5f64, -1.0, 0.75, 2.0] {
+            let want = b(b(0.5 * x) * b(1.0 + b(argument(x).tanh())));
+            assert_eq!(row(Act::Gelu, false, words, &[x]), [want]);
+            assert_eq!(row(Act::GeluErf, true, words, &[x, 3.0]), [3.0 * want]);
+        }
+        let erf = "by the error function, every step of it in bf16, constants too";
+        let want = b(b(0.5) * b(1.0 + b(libm::erf(b(b(std::f64::consts::FRAC_1_SQRT_2))))));
+        assert_eq!(row(Act::GeluErf, false, erf, &[1.0]), [want]);
     }
 
     /// x of 9 and 2, gates 3 and −9, the limit 4.

@@ -195,6 +195,8 @@ fn functions() -> Vec<Function> {
         ("gelu without its factor x: Φ(x) alone, by its tanh approximation", |x| 0.5 + 0.5 * tanh_of(x)),
         ("gelu without its factor x: Φ(x) alone, by the error function", |x| 0.5 + 0.5 * erf(x * 0.5f64.sqrt())),
         ("quick gelu without its factor x: σ(1.702·x) alone", |x| sigma(1.702 * x)),
+        ("squared relu that squares negative values too: x²", |x| x.powi(2)),
+        ("gelu with 0.044715·x² where x³ belongs", |x| 0.5 * x * (1.0 + (0.7978845608 * x * (1.0 + 0.044715 * x)).tanh())),
     ]
 }
 
@@ -216,7 +218,7 @@ fn changes() -> Vec<Function> {
 }
 
 /// Other readings of a row.
-const READS: [&str; 9] = [
+const READS: [&str; 11] = [
     "the halves of a row are exchanged: [gate | x] is read",
     "x and gate are read as interleaved, x first",
     "x and gate are read as interleaved, the gate first",
@@ -226,7 +228,15 @@ const READS: [&str; 9] = [
     "the first half of row r is read at the row stride of one half: at r·H",
     "both halves of row r are read at the row stride of one half: at r·H and (r + 1)·H",
     "all first halves are read before all second ones, as two matrices",
+    "x and gate are interleaved, x first, and the halves of that are read for x and gate",
+    "x and gate are interleaved, the gate first, and the halves of that are read for x and gate",
 ];
+
+/// A row whose halves are put together by blocks in turn, x first.
+fn in_turn(row: &[f64], cols: usize, block: usize) -> Vec<f64> {
+    let (x, u) = row.split_at(cols);
+    x.chunks(block).zip(u.chunks(block)).flat_map(|(x, u)| [x, u].concat()).collect()
+}
 
 /// x and gate as another reading of the row gives them.
 fn read(words: &str, p: Place) -> Option<(f64, f64)> {
@@ -234,13 +244,16 @@ fn read(words: &str, p: Place) -> Option<(f64, f64)> {
     // The rows behind each other, each half of which is a line of `cols`.
     let line = |n: usize| p.rows.concat().chunks(p.cols).nth(n).map_or(0.0, |line| line[p.j]);
     let second = row[p.cols + p.j];
-    let reads: [Option<(f64, f64)>; 6] = [
+    let (first, turned) = (in_turn(row, p.cols, 1), in_turn(&[&row[p.cols..], &row[..p.cols]].concat(), p.cols, 1));
+    let reads: [Option<(f64, f64)>; 8] = [
         Some((row[p.j], row[p.j])),
         Some((second, second)),
         Some((row[p.j], line(p.i + 1))),
         Some((line(p.i), second)),
         Some((line(p.i), line(p.i + 1))),
         Some((line(p.i), line(p.rows.len() + p.i))),
+        Some((first[p.j], first[p.cols + p.j])),
+        Some((turned[p.j], turned[p.cols + p.j])),
     ];
     if let Some(n) = READS[3..].iter().position(|w| *w == words) {
         return reads[n];
@@ -383,6 +396,28 @@ fn table<'x>(own: fn(f64) -> f64) -> Hand<'x, Place<'x>> {
             }),
         ));
     }
+    all.push((
+        "a row is read as blocks of 9 of x and 9 of the gate in turn, not as halves",
+        Box::new(move |n, p| {
+            let (b, row) = (n[0] as usize, &p.rows[p.i]);
+            let blocks: Vec<&[f64]> = row.chunks(b).collect();
+            if !p.cols.is_multiple_of(b) {
+                return f64::NAN;
+            }
+            own(blocks[2 * (p.j / b)][p.j % b]) * blocks[2 * (p.j / b) + 1][p.j % b]
+        }),
+    ));
+    all.push((
+        "blocks of 9 of x and 9 of the gate are put in turn, and the halves of that are read for x and gate",
+        Box::new(move |n, p| {
+            let b = n[0] as usize;
+            if !p.cols.is_multiple_of(b) {
+                return f64::NAN;
+            }
+            let row = in_turn(&p.rows[p.i], p.cols, b);
+            own(row[p.j]) * row[p.cols + p.j]
+        }),
+    ));
     for (words, g) in changes() {
         all.push((words, Box::new(move |_, p| f(p) * g(p.gate()))));
     }

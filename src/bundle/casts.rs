@@ -5,7 +5,7 @@
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
 //! ```
 
-use super::{Bundle, chosen, copies, stages, unwritten};
+use super::{Bundle, chosen, copies, part_global, stages, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::{Class, Finding};
 use crate::fault::{amax, amax_of};
@@ -254,6 +254,9 @@ impl<'b> Cast<'b> {
             }
             if let Some(words) = self.by_global((low, high)) {
                 return Some((Class::ScaleDoubledInverted, "out.global", words.into()));
+            }
+            if let Some((class, words)) = part_global::another(self.q, (low, high)) {
+                return Some((class, "out.global", words));
             }
             let words = format!("the codes were made with other scales: every scale_inv is {by:.4} times that of its codes");
             return Some((Class::StaleState, "out.scale_inv", words));

@@ -172,6 +172,12 @@ pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
     Some(Finding::solved(Class::SilentSkip, "out.scales_unwritten", words))
 }
 
+/// Blocks that are scaled for the largest number of another format.
+pub(super) fn of_another_format(bundle: &Bundle) -> Option<Finding> {
+    let (x, q) = values(bundle).filter(|(x, q)| bundle.meta.recipe.is_none() && is_held(x, q))?;
+    Some(Finding::solved(Class::RangeRule, "out.range", other_maximum(&blocks(x, q), q)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The transposed copy of a cast whose codes are right: where its wrong codes come from, or how they were made.
 
-use super::{copy_tiles, encoders};
+use super::{copy_places, copy_tiles, encoders};
 use crate::fault::Class;
 use crate::fault::solve::segment::lines;
 use crate::fault::whereabouts;
@@ -67,6 +67,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
         if let Some((words, _)) = ways.iter().find(|(_, of)| made(*of)) {
             return Some((Class::Addressing, "transpose.index", format!("{}, {place}", words.replace("{}", &d.to_string()))));
         }
+    }
+    if let Some(words) = copy_places::explain(copy, q, &wrong) {
+        return Some((Class::Addressing, "transpose.place", format!("{words}, {place}")));
     }
     if let Some(words) = copy_tiles::explain(copy, q, &wrong) {
         return Some((Class::Race, "transpose.stale_tile", format!("in the transposed copy, {words}")));

@@ -9,7 +9,7 @@
 use super::gates::{CHANGES, LIMITS};
 use crate::compare::digits;
 use crate::fault::solve::output::roundest;
-use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
+use std::f64::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E, SQRT_2};
 
 /// The share of elements that the solved numbers have to make.
 pub const SHARE: f64 = 0.98;
@@ -22,6 +22,8 @@ const SLACK: f64 = 1.0 / (1u64 << 18) as f64;
 const CANCELS: f64 = 1.0 / (1u64 << 23) as f64;
 /// Standard deviations that a solved number may be off.
 const SIGMAS: f64 = 4.0;
+/// How well a number has to be known to be called one of a few, relative.
+const NARROW: f64 = 1.0 / 512.0;
 /// Ways to change the gate that are asked.
 const WAYS: usize = 7;
 
@@ -110,9 +112,15 @@ fn sigmoid(some: &[Element]) -> Vec<Curve> {
     let one = |sigmas: f64| {
         let round = |x: f64, off: f64| if sigmas == 0.0 { x } else { roundest(x - sigmas * off, x + sigmas * off) };
         let ((p, off_p), Some((q, off_q))) = solved else {
-            let p = round(solved.0.0, solved.0.1);
-            let shown = if near(p, p.round()) && (p - p.round()).abs() < solved.0.1 { p.round() } else { p };
-            let words = format!("the activation is x·σ({}·x)", digits::apart([shown])[0]);
+            let (p, off) = solved.0;
+            // e^x = 2^(x·log2 e): a power of 2 in the place of the exponential, or one factor too many.
+            let (less, more) =
+                (": its exponential is a power of 2, without the factor log2(e)", ": log2(e) is in its exponential twice");
+            let known = [(LN_2, less), (1.702 * LN_2, less), (LOG2_E, more), (1.702 * LOG2_E, more)];
+            let known = known.into_iter().find(|k| off < NARROW * p.abs() && (p - k.0).abs() <= SIGMAS * off);
+            let p = known.map_or(round(p, off), |k| k.0);
+            let shown = if near(p, p.round()) && (p - p.round()).abs() < off { p.round() } else { p };
+            let words = format!("the activation is x·σ({}·x){}", digits::apart([shown])[0], known.map_or("", |k| k.1));
             return Curve { words, of: Box::new(move |x| x / (1.0 + (-p * x).exp())) };
         };
         // As tanh has it: σ(2z) = (1 + tanh z)/2.
@@ -243,6 +251,13 @@ mod tests {
         };
         let words = explain(&elements(gpt), true).unwrap();
         assert!(words.contains("x·σ(1.55·x); and 1 is added to the gate") && words.ends_with("the gate at ±7"), "{words}");
+        let power = |by: f64| move |x: f64, u: f64| x / (1.0 + (-by * x).exp2()) * u;
+        assert!(
+            explain(&elements(power(1.702)), true)
+                .unwrap()
+                .contains("its exponential is a power of 2, without the factor log2(e)")
+        );
+        assert!(explain(&elements(power(LOG2_E.powi(2))), true).unwrap().contains("log2(e) is in its exponential twice"));
         let words = explain(&elements(|x, u| x * (1.0 + (0.6 * (x + 0.07 * x.powi(3))).tanh()) / 2.0 * u), true).unwrap();
         assert!(words.contains("tanh(0.6·(x + 0.07·x³))"), "{words}");
         let words = explain(&elements(|x, u| u * if x > 0.0 { x } else { 0.2 * x }), true).unwrap();

@@ -7,7 +7,7 @@
 //! ```
 
 use super::assay::Answer;
-use super::{Bundle, packed_scales};
+use super::{Bundle, decoded_words, packed_scales};
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
@@ -114,7 +114,10 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let mut this = Decoded { q, actual: &part.actual, cells, wrong: Vec::new(), zero };
     this.wrong = (0..part.actual.len()).filter(|at| !this.is(*at, this.right(*at))).collect();
     (this.wrong.len() >= LEAST).then_some(())?;
-    let (class, variant, words) = this.levels().or_else(|| this.table()).or_else(|| this.scales())?;
+    let named = this.levels().or_else(|| this.table()).or_else(|| this.scales());
+    let elsewhere =
+        |at: usize, from: usize, scale: usize| this.is(at, this.q.affine(this.group(scale)).value(this.value(from)));
+    let (class, variant, words) = named.or_else(|| decoded_words::explain(q, &elsewhere, &this.wrong))?;
     let mut found = Finding::solved(class, variant, words);
     found.operand = "a";
     Some(found)

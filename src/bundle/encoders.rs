@@ -293,6 +293,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let cast = Cast::of(x, q)?;
     let named = cast
         .constant()
+        .or_else(|| cast.zero_wrapped())
         .or_else(|| cast.encoded())
         .or_else(|| cast.packed())
         .or_else(|| cast.scales(bundle))
@@ -301,6 +302,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
         let named = cast
             .offset()
             .or_else(|| cast.zero_places())
+            .or_else(|| cast.both_places())
             .or_else(|| cast.drawn())
             .or_else(|| cast.specials())
             .or_else(|| cast.without_zero());

@@ -16,6 +16,9 @@ const ROWS: usize = 16;
 /// Values of `eps` that frameworks take.
 pub const EPS: [f32; 9] = [1e-5, 1e-6, 1e-4, 1e-7, 1e-8, 1e-12, 1e-3, 1e-2, 0.0];
 
+/// A smaller eps than frameworks take for values of about 1.
+const SMALL_EPS: f32 = 1e-7;
+
 /// What would have passed, in words. `None`: nothing known would. Errors: those of [`assay::assay`].
 pub fn explain(bundle: &Bundle, found: &Answer) -> Result<Option<String>> {
     // Wrong rows, and some all over, refuse most of them.
@@ -30,10 +33,26 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Result<Option<String>> {
             // A small eps beside the root is a larger one under it where the mean squares are alike.
             let beside = other.meta.params.eps != bundle.meta.params.eps
                 && formulas::explain(bundle, found).is_some_and(|f| f.ends_with(formulas::EPS_BESIDE));
+            let words = without_eps(bundle, &other, words)?;
             return Ok(Some(if beside { format!("{words}; or {}", formulas::EPS_BESIDE) } else { words }));
         }
     }
     Ok(formulas::explain(bundle, found))
+}
+
+/// What is said of the result of another eps: one so small that none gives the same result has no effect.
+fn without_eps(bundle: &Bundle, other: &Bundle, words: String) -> Result<String> {
+    let (given, eps) = (bundle.meta.params.eps, other.meta.params.eps);
+    if !(bundle.meta.op.is_norm() && eps < SMALL_EPS && eps < given) {
+        return Ok(words);
+    }
+    let mut none = other.clone();
+    none.meta.params.eps = 0.0;
+    let is = eps == 0.0 || assay::verdict_alone(&none)? != Verdict::Fail;
+    let none = format!(
+        "`eps` = {given:e} has no effect: it is left out, or added where it is nothing (beside the number of columns, to the reciprocal of the root)"
+    );
+    Ok(if is { none } else { words })
 }
 
 /// Rows that a formula is tried on before all are. `None`: the result is small.

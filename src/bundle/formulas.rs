@@ -224,6 +224,16 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         columns().unwrap_or(found)
     });
+    // In a branch that is taken for some values alone.
+    let found = found.map(|found| {
+        let branch = || {
+            let n = (1..words.len()).filter(|n| found.starts_with(words[*n])).max_by_key(|n| words[*n].len())?;
+            (!op.is_norm() && !found[words[n].len()..].starts_with(';')).then_some(())?;
+            let x: Vec<f64> = (0..right.len()).map(|at| rows[sampled[at / cols]][at % cols]).collect();
+            Some(format!("{}{}", words[n], thresholds::where_it_is(&x, &right, &masks[n])?))
+        };
+        branch().unwrap_or(found)
+    });
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
     let cell = |at: usize| out.cell(at, part.actual[at]);
     let norm = op.is_norm().then(|| norms::Norm {
@@ -238,7 +248,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         cell: &cell,
         right: &right,
     });
-    let apart = || norm.as_ref().and_then(|norm| norm.explain().or_else(|| weights::explain(norm)));
+    let solved = |norm: &norms::Norm| norm.explain().or_else(|| weights::explain(norm)).or_else(|| norm.otherwise());
+    let apart = || norm.as_ref().and_then(solved);
     // Many formulas lie within a wide bound: of one that is not the result itself, what is solved of it comes first.
     let is_close = |words: &str| {
         let Some(f) = rest.iter().filter(|f| words.starts_with(&f.words)).max_by_key(|f| f.words.len()) else { return true };
@@ -449,6 +460,7 @@ mod by_hand;
 mod lanes;
 mod of_norms;
 mod strides;
+mod thresholds;
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,7 @@ fn flat(r: &At, at: usize) -> f64 {
 }
 
 /// How a row is read by mistake.
-pub const READS: [(&str, Read); 9] = [
+pub const READS: [(&str, Read); 11] = [
     ("the halves of a row are exchanged: [gate | x] is read", |r, j| (r.x()[r.cols + j], r.x()[j])),
     ("x and gate are read as interleaved, x first", |r, j| (r.x()[2 * j], r.x()[2 * j + 1])),
     ("x and gate are read as interleaved, the gate first", |r, j| (r.x()[2 * j + 1], r.x()[2 * j])),
@@ -37,7 +37,44 @@ pub const READS: [(&str, Read); 9] = [
     ("all first halves are read before all second ones, as two matrices", |r, j| {
         (flat(r, r.i * r.cols + j), flat(r, (r.rows.len() + r.i) * r.cols + j))
     }),
+    ("x and gate are interleaved, x first, and the halves of that are read for x and gate", |r, j| {
+        let of = |n: usize| r.x()[n % 2 * r.cols + n / 2];
+        (of(j), of(r.cols + j))
+    }),
+    ("x and gate are interleaved, the gate first, and the halves of that are read for x and gate", |r, j| {
+        let of = |n: usize| r.x()[(1 - n % 2) * r.cols + n / 2];
+        (of(j), of(r.cols + j))
+    }),
 ];
+
+/// Columns of x that are followed by as many gates.
+const BLOCKS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
+
+/// Rows of blocks of x and of gates in turn, which are read as halves, or the other way about.
+pub fn blocks(own: Act) -> Vec<Formula> {
+    let mut all = Vec::new();
+    for (b, read) in BLOCKS.into_iter().flat_map(|b| [(b, true), (b, false)]) {
+        let words = match read {
+            true => format!("a row is read as blocks of {b} of x and {b} of the gate in turn, not as halves"),
+            false => format!(
+                "blocks of {b} of x and {b} of the gate are put in turn, and the halves of that are read for x and gate"
+            ),
+        };
+        all.push(formula(words, move |r: &At| {
+            let one = |j: usize| {
+                if !r.cols.is_multiple_of(b) {
+                    return f64::NAN;
+                }
+                let of = |n: usize| r.x()[n / b % 2 * r.cols + n / (2 * b) * b + n % b];
+                let at = j / b * 2 * b + j % b;
+                let (x, u) = if read { (r.x()[at], r.x()[at + b]) } else { (of(j), of(r.cols + j)) };
+                act(own, x) * gate(own, u)
+            };
+            (0..r.cols).map(one).collect()
+        }));
+    }
+    all
+}
 /// Activations that are other functions, not the right one in few bits.
 const FUNCTIONS: usize = 10;
 
@@ -142,6 +179,21 @@ mod tests {
         assert_eq!(read(7, 1), [(3.0, 5.0), (4.0, 6.0)]);
         assert_eq!([0, 1].map(|i| read(8, i)), [[(1.0, 5.0), (2.0, 6.0)], [(3.0, 7.0), (4.0, 8.0)]]);
         assert!((5..9).all(|n| read(n, 0)[0].0 == 1.0));
+    }
+
+    /// [1 2 3 4 | 5 6 7 8] interleaved is [1 5 2 6 | 3 7 4 8], and by blocks of two [1 2 5 6 | 3 4 7 8].
+    #[test]
+    fn halves_of_what_is_interleaved_by_hand() {
+        let rows = [vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]];
+        let r = At { rows: &rows, i: 0, gamma: &[], beta: &[], eps: 0.0, cols: 4 };
+        let read = |n: usize| [0, 1, 2, 3].map(|j| READS[n].1(&r, j));
+        assert_eq!(read(9), [(1.0, 3.0), (5.0, 7.0), (2.0, 4.0), (6.0, 8.0)]);
+        assert_eq!(read(10), [(5.0, 7.0), (1.0, 3.0), (6.0, 8.0), (2.0, 4.0)]);
+        let all = blocks(Act::Relu);
+        let of = |words: &str| all.iter().find(|f| f.words.starts_with(words)).unwrap().row(&r);
+        assert_eq!(of("blocks of 2 of x"), [3.0, 8.0, 35.0, 48.0]);
+        assert_eq!(of("a row is read as blocks of 2"), [3.0, 8.0, 35.0, 48.0], "x 1 2 5 6, the gate 3 4 7 8");
+        assert!(of("blocks of 8 of x").iter().all(|y| y.is_nan()));
     }
 
     #[test]

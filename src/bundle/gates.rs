@@ -49,7 +49,7 @@ fn inner(x: f64) -> f64 {
 }
 
 /// Activations by another name, with other constants, and with steps in few bits.
-pub const ACTS: [Change; 31] = [
+pub const ACTS: [Change; 33] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
     ("gelu by the error function, x·Φ(x)", |x| act(Act::GeluErf, x)),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
@@ -88,6 +88,8 @@ pub const ACTS: [Change; 31] = [
     ("gelu without its factor x: Φ(x) alone, by its tanh approximation", |x| 0.5 * (1.0 + inner(x).tanh())),
     ("gelu without its factor x: Φ(x) alone, by the error function", |x| 0.5 * (1.0 + erf(x * FRAC_1_SQRT_2))),
     ("quick gelu without its factor x: σ(1.702·x) alone", |x| sigmoid(1.702 * x)),
+    ("squared relu that squares negative values too: x²", |x| x * x),
+    ("gelu with 0.044715·x² where x³ belongs", |x| x * sigmoid(2.0 * 0.7978845608 * (x + 0.044715 * x * x))),
 ];
 
 /// What becomes of the gate.
@@ -269,6 +271,7 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
         all.push(formula("the formula of gpt-oss: x·σ(1.702·x)·(gate + 1)", move |r| {
             (0..r.cols).map(|j| r.x()[j] * sigmoid(1.702 * r.x()[j]) * (r.x()[r.cols + j] + 1.0)).collect()
         }));
+        all.extend(gate_pairs::blocks(own));
         all.extend(gate_pairs::formulas(own));
     } else {
         for limit in LIMITS {

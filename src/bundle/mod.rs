@@ -31,9 +31,11 @@ mod clamped;
 mod clipped;
 mod code_table;
 mod copies;
+mod copy_places;
 mod copy_tiles;
 mod curves;
 mod decoded;
+mod decoded_words;
 mod earlier;
 mod empty;
 #[cfg(test)]
@@ -87,6 +89,8 @@ pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
 mod slip_tests;
+#[cfg(test)]
+mod slips_of_casts_tests;
 #[cfg(test)]
 mod solved_tests;
 mod stages;

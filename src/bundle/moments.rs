@@ -164,6 +164,16 @@ pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize
     parts(&table, what, &mut add);
     flat(&table, what, &mut add);
     others(op, rows, (&table, &known), what, &mut add);
+    if found.is_empty() {
+        let (n, prefix): (f64, Vec<Vec<f64>>) = (table[0].n(), table.into_iter().map(|r| r.prefix).collect());
+        let bounds = known.iter().filter(|(_, (_, high))| high.is_finite());
+        let bounds = bounds.map(|(i, (low, high))| (*i, (n * low * (1.0 - NEAR), n * high * (1.0 + NEAR))));
+        let counted = runs::find(&prefix, &bounds.collect::<Vec<_>>());
+        return counted
+            .map(|(words, of)| Sum { words: format!("the {what} {words}"), of: of.into_iter().map(|x| x / n).collect() })
+            .into_iter()
+            .collect();
+    }
     found.order_by_key(|(n, _)| std::cmp::Reverse(*n));
     found.truncate(KEPT);
     found.into_iter().map(|(_, sum)| sum).collect()
@@ -457,7 +467,8 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
-mod narrow;
+pub mod narrow;
+pub mod runs;
 
 #[cfg(test)]
 mod tests {
@@ -484,8 +495,16 @@ mod tests {
         assert!(all[0].contains("counts columns 64 … 79 twice and columns 80 … 95 not at all"), "{all:?}");
         assert!(found(Op::Rmsnorm, |x| total(x) / 97.0)[0].contains("divided by 97 instead of 96"));
         assert!(found(Op::Rmsnorm, |x| total(x) / n).is_empty(), "what is right has no name");
-        let bf16 =
-            narrow::Way { format: Format::Bf16, cut: false, load: 4, lanes: 1, runs: false, in_order: false, square: true };
+        let bf16 = narrow::Way {
+            format: Format::Bf16,
+            cut: false,
+            load: 4,
+            lanes: 1,
+            runs: false,
+            in_order: false,
+            square: true,
+            wide: false,
+        };
         let all = found(Op::Rmsnorm, |x| bf16.sum(x, 0.0) / n);
         assert!(all[0].contains("sums of 4 neighbouring squares and their sum are rounded to bf16 at every step"), "{all:?}");
     }

@@ -6,10 +6,13 @@
 //! a way of the grid:  fits(p, way(p)) of every wrong p: it is stored at the wrong place      fits(way(g), g): it is read from the wrong place
 //! ```
 
-use super::casts::{Cast, Named, Range, center, holds};
+use super::casts::{Cast, NEAR, Named, Range, center, holds};
 use super::encoders;
+use crate::fault::Class;
 use crate::fault::moved::Places;
 
+/// How often a zero point may go around its range, at most.
+const AROUND: u32 = 8;
 /// The share of groups that have to be as the rule makes them.
 const SHARE: f64 = 0.9;
 
@@ -33,6 +36,84 @@ impl Cast<'_> {
 }
 
 impl encoders::Cast<'_> {
+    /// The elements of every group.
+    fn members(&self) -> Vec<Vec<usize>> {
+        let cols = self.q.cols();
+        let mut all = vec![Vec::new(); self.zero.len()];
+        self.finite().into_iter().for_each(|at| all[self.q.scale_index(at / cols, at % cols)].push(at));
+        all
+    }
+
+    /// Scales that stand at, or are taken from, other places than their own together with their zero points.
+    pub fn both_places(&self) -> Option<encoders::Named> {
+        let f = self.q.format();
+        (self.zero.len() > 1 && f.is_integer()).then_some(())?;
+        let members = self.members();
+        // A code at the end of the range says little: the first few of a group that say something refuse most.
+        let fits = |p: usize, g: usize| {
+            let (unit, zero) = (self.q.affine(p).unit, self.zero[p]);
+            members[g].iter().all(|at| {
+                let y = self.element(*at).x / unit;
+                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| encoders::nearest(f, y * n + zero) == self.value(*at))
+            })
+        };
+        // Codes that reach both ends of their range, as the rule has it.
+        let spans = |all: &Vec<usize>| {
+            let (low, high) = all.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), at| {
+                (low.min(self.value(*at)), high.max(self.value(*at)))
+            });
+            low <= f.min_finite() + 2.0 && high >= f.max_finite() - 2.0
+        };
+        let right = members.iter().filter(|m| spans(m)).count() as f64 >= SHARE * members.len() as f64;
+        let grid = self.q.granularity().grid(self.q.rows(), self.q.cols());
+        let (class, variant, words) = Places { what: "scale and zero point", grid, fits: &fits, right }.find()?;
+        Some((class, format!("{variant}_of_both"), words))
+    }
+
+    /// Zero points that are stored in fewer bits than codes were made with: they wrap, in all codes of a group alike.
+    pub fn zero_wrapped(&self) -> Option<encoders::Named> {
+        let f = self.q.format();
+        (!self.zero.is_empty() && f.is_integer()).then_some(())?;
+        let members = self.members();
+        let (mut wrapped, mut elements): (Vec<(usize, f64)>, usize) = (Vec::new(), 0);
+        // Once around or several times.
+        let span = f64::from(1u32 << f.bits());
+        let spans: Vec<f64> = (1..=AROUND).flat_map(|k| [f64::from(k) * span, -f64::from(k) * span]).collect();
+        for (g, all) in members.iter().enumerate() {
+            let is = |at: &usize, more: f64| {
+                let e = self.element(*at);
+                let y = e.y();
+                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| encoders::nearest(f, y * n + e.zero + more) == self.value(*at))
+            };
+            if all.iter().all(|at| is(at, 0.0)) {
+                continue;
+            }
+            // Codes that wrap one by one are right where they do not.
+            let by = spans.iter().copied().find(|by| all.iter().all(|at| is(at, *by)))?;
+            let wrong = all.iter().filter(|at| !is(at, 0.0)).count();
+            (10 * wrong >= 9 * all.len()).then_some(())?;
+            elements += wrong;
+            wrapped.push((g, by));
+        }
+        let (g, by) = *wrapped.first()?;
+        // A zero point that wraps is beyond what its bits hold.
+        let beyond = |(g, by): &(usize, f64)| (self.zero[*g] + by).abs() >= 0.5 * by.abs();
+        (elements >= encoders::LEAST && wrapped.iter().all(beyond)).then_some(())?;
+        let mut sizes: Vec<u64> = wrapped.iter().map(|(g, by)| (self.zero[*g] + by).to_bits()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        (sizes.len() > 1 || wrapped.len() == members.len()).then_some(())?;
+        let stored = self.zero[g];
+        let words = format!(
+            "{} of {} zero points wrap in {} bits when they are stored, the codes were made with those before: {} became {stored}",
+            wrapped.len(),
+            members.len(),
+            f.bits(),
+            stored + by
+        );
+        Some((Class::OverflowWrap, "out.zero_wrapped".into(), words))
+    }
+
     /// Zero points that stand at, or are taken from, other places than their own: by which of them make the codes beside the stored scales.
     pub fn zero_places(&self) -> Option<encoders::Named> {
         let f = self.q.format();

@@ -77,8 +77,11 @@ struct Each {
     of: Vec<f64>,
 }
 
-/// Words for a number of eps that was solved.
-fn eps_words(found: f64, eps: f64, n: usize) -> String {
+/// Words for a number of eps that was solved. Of an rmsnorm columns of padding that hold ones are the same.
+fn eps_words(found: f64, eps: f64, n: usize, layer: bool) -> String {
+    if let Some(words) = padding::ones(found - eps, n).filter(|_| !layer) {
+        return words;
+    }
     let n = n as f64;
     let is = |x: f64| (found - x).abs() <= 1e-3 * x.abs();
     let how = [
@@ -172,7 +175,13 @@ impl Norm<'_> {
         let spread = (rest / n).max(1.0 / 3.0);
         let off = |c: f64| SIGMAS * (c / det * spread).sqrt();
         let (off_p, off_q) = (off(vv) + NEAR * p.abs(), off(uu));
-        (p > 0.0).then(|| Line { p, mean: m - q / p, off_p, off_mean: off_q / p, made: (tight as f64 / n, loose as f64 / n) })
+        (p > 0.0).then(|| Line {
+            p,
+            mean: m - q / p,
+            off_p,
+            off_mean: (off_q + (q / p).abs() * off_p) / p,
+            made: (tight as f64 / n, loose as f64 / n),
+        })
     }
 
     /// Every gamma and beta that kernels apply, the right ones first.
@@ -243,6 +252,11 @@ impl Norm<'_> {
         };
         let found = if gone.is_empty() { None } else { of_gone() };
         found.or_else(|| self.of_rows(&columns, (&wrong, &wrong), &unwritten, true))
+    }
+
+    /// What steps that are all of 16 bits make, or rows that run on into the next.
+    pub fn otherwise(&self) -> Option<String> {
+        in_sixteen::explain(self).or_else(|| past_end::explain(self))
     }
 
     /// Wrong rows of which all columns are beta alone.
@@ -427,6 +441,9 @@ impl Norm<'_> {
         if let Some(padded) = padding::means(self, known).filter(|_| self.layer()) {
             add(padded.words, &|i| padded.of[i]);
         }
+        if self.layer() {
+            all.extend(slices::counted(self, known, &prefix, all.is_empty()).map(|(words, of)| Each { words, of }));
+        }
         all.insert(0, Each { words: String::new(), of: right });
         all.truncate(4);
         all
@@ -483,7 +500,7 @@ impl Norm<'_> {
         let (low, high) = meet(&|i, square| square - v[i]);
         if low <= high && high > 0.0 {
             let e = if low <= 0.0 { 0.0 } else { roundest(low, high) };
-            add(eps_words(e, self.eps, n), &|i| (v[i] + e).sqrt());
+            add(eps_words(e, self.eps, n, self.layer()), &|i| (v[i] + e).sqrt());
         }
         let (low, high) = meet(&|i, square| square.sqrt() - v[i].sqrt());
         if low <= high && high > 0.0 {
@@ -534,7 +551,7 @@ impl Norm<'_> {
                 Some(m) => moments::divided("sum of squares", m as usize, n),
                 None => format!("the variance is {f:.6} times the right one"),
             };
-            add(format!("{words}; and {}", eps_words(e, self.eps, n)), &|i| (f * v[i] + e).max(1e-30).sqrt());
+            add(format!("{words}; and {}", eps_words(e, self.eps, n, self.layer())), &|i| (f * v[i] + e).max(1e-30).sqrt());
         }
         add("values are multiplied by the root, not divided".into(), &|i| 1.0 / (v[i] + self.eps).sqrt());
         add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
@@ -565,7 +582,10 @@ impl Norm<'_> {
     }
 }
 
+mod in_sixteen;
 mod padding;
+mod partly;
+mod past_end;
 mod rounded;
 mod scaled_first;
 pub mod segments;

@@ -6,7 +6,10 @@
 
 use super::casts::{Cast, Named, Range, holds};
 use crate::fault::Class;
+use crate::fault::solve::output::roundest;
 use crate::fault::solve::segment::lines;
+use crate::tensor::round_to;
+use crate::{Format, QTensor};
 
 /// Tiles of rows that may have an amax of their own.
 const TILES: [usize; 10] = [512, 256, 128, 64, 32, 16, 8, 4, 2, 1];
@@ -26,6 +29,36 @@ const AMAX: [Amax; 3] = [
     ("the rows up to them", |rows, t, h| largest(&rows[..((t + 1) * h).min(rows.len())])),
     ("the rows before them", |rows, t, h| largest(&rows[..t * h])),
 ];
+
+/// How narrow the interval of a number has to be for its bits to tell where it is from: far below a step of what the low half of an f32 leaves open.
+const NARROW: f64 = 1.0 / 2048.0;
+
+/// What one factor of all blocks says of the number of the tensor that they were made with: that of 16 bits, read as 32, or another one.
+pub fn another(q: &QTensor, (low, high): Range) -> Option<(Class, String)> {
+    let own = 1.0 / f64::from(q.global_scale_inv()?);
+    let (from, to) = (own * low, own * high);
+    let short = round_to(Format::Bf16, own as f32);
+    // A 16-bit number is the low half of the f32 that is read where it lies; the high half is what lies behind it.
+    let low_half = short.to_bits() >> 16;
+    let read = |step: u32| f32::from_bits((((from as f32).to_bits() >> 16) + step) << 16 | low_half);
+    let is = |x: &f32| from <= f64::from(*x) && f64::from(*x) <= to;
+    if (f64::from(short) / own - 1.0).abs() < 1e-6
+        && to - from < NARROW * from
+        && let Some(x) = [0, 1].map(read).into_iter().find(is)
+    {
+        let behind = f32::from_bits(x.to_bits() & 0xffff_0000);
+        let words = format!(
+            "codes and block scales were made with a global scale of {x:.2}, not {short}: a bf16 number is read as an f32, whose low half is {short} \
+             and whose high half is what lies behind it, {behind} in bf16"
+        );
+        return Some((Class::BitsReinterpreted, words));
+    }
+    let by = if low <= high { roundest(low, high) } else { 0.5 * (low + high) };
+    let words = format!(
+        "the codes were made with a global scale that is {by:.4} times the one stored, the same for all blocks: that of another tensor or of another step"
+    );
+    Some((Class::StaleState, words))
+}
 
 impl Cast<'_> {
     /// Rows whose global number is that of part of the tensor.
@@ -113,5 +146,24 @@ mod tests {
         let words = said(&[1], &|_| 0..2).unwrap();
         assert!(words.contains("rows 32 … 63 are made with the amax of"), "{words}");
         assert_eq!(said(&[], &|t| t..t + 1), None);
+    }
+
+    /// 2688 over 3.5 is 768; 560 in the high half of an f32 and 768 in the low one is 561.0664.
+    #[test]
+    fn a_global_scale_that_is_read_in_other_bits_is_told_from_another_one() {
+        let x = Tensor::new(Format::F32, 2, 64, vec![3.5; 128]).unwrap();
+        let q = "te_nvfp4".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        let told = |by: f64, near: f64| another(&q, (by * (1.0 - near), by * (1.0 + near))).unwrap();
+        let read = f64::from(f32::from_bits(560f32.to_bits() | 768f32.to_bits() >> 16));
+        let (class, words) = told(read / 768.0, 1e-5);
+        assert!(
+            class == Class::BitsReinterpreted && words.contains("561.07, not 768") && words.ends_with("560 in bf16"),
+            "{words}"
+        );
+        // Another number, and one that is not known well enough.
+        for (by, near) in [(0.7413, 1e-5), (read / 768.0, 1e-3)] {
+            let (class, words) = told(by, near);
+            assert!(class == Class::StaleState && words.contains("of another tensor or of another step"), "{words}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::Bundle;
 use super::assay::{Answer, with_evidence};
 use crate::compare::Verdict;
 use crate::fault::{self, Class};
+use crate::job::Data;
 use crate::op::Op;
 
 /// Tells it in the first finding's words.
@@ -28,9 +29,34 @@ fn other_amax(found: &Answer) -> Option<String> {
     let amax = f64::from(found.assayed.output.parts.first()?.amax?);
     let written = found.judgement().actual.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let far = (amax - written).abs() > WRITTEN * written && written.is_finite();
-    (found.verdict == Verdict::Fail && far && found.reason.contains("amax[")).then(|| {
-        format!("; this is not all: out.amax is {amax:.5}, which is the largest magnitude neither of the right result nor of this one")
-    })
+    (found.verdict == Verdict::Fail && far && found.reason.contains("amax[")).then_some(())?;
+    let job = &found.assayed.built.job;
+    let computes = !job.op.is_product() && !matches!(job.op, Op::Cast | Op::CastTranspose);
+    if let (Data::Quantized(q), true) = (&found.assayed.output.parts[0].d, computes) {
+        // Codes at their end stand for anything beyond it.
+        let top = q.format().max_finite();
+        let ends = q.codes().iter().any(|c| q.format().decode(u32::from(*c)).abs() == top);
+        if ends && amax > written {
+            return None;
+        }
+        let unit = q.affine(0).unit;
+        if q.scale_inv().len() == 1 && (unit - 1.0).abs() > WRITTEN && (amax * unit - written).abs() <= WRITTEN * written {
+            return Some("; and out.amax is that of the values times their scale, as codes are made of them".into());
+        }
+    }
+    // Of a part of the right values, which are most of what was written.
+    let part = || {
+        let judged = found.judgement();
+        computes.then_some(())?;
+        let values = fault::amax::as_computed(judged.bound.ideal(), judged.bound.certain(), judged.cols, amax as f32)?;
+        fault::amax::parts_of(&values, amax as f32).into_iter().next()
+    };
+    if let Some(part) = part() {
+        return Some(format!("; and {}", part.words));
+    }
+    Some(format!(
+        "; this is not all: out.amax is {amax:.5}, which is the largest magnitude neither of the right result nor of this one"
+    ))
 }
 
 /// The part of the values whose amax is beside a cast that is wrong in another way: codes do not make it.

@@ -21,12 +21,18 @@ enum Join {
     Add,
     /// Signed numbers, shifted and xor-ed.
     Xor,
+    /// Masked, shifted, and narrowed to a signed word that saturates.
+    Narrow,
 }
 
-const JOINS: [(Join, &str); 3] = [
+const JOINS: [(Join, &str); 4] = [
     (Join::Or, "are or-ed into words of {n} without a mask: the sign of a negative one fills the lanes above it"),
     (Join::Add, "are added into words of {n} without a mask: a negative one takes 1 from the lane above it"),
     (Join::Xor, "are xor-ed into words of {n} without a mask: the sign of a negative one turns the lanes above it"),
+    (
+        Join::Narrow,
+        "are narrowed into words of {n} that saturate as signed numbers: one whose sign is the word's becomes the largest, all bits below set",
+    ),
 ];
 
 /// The code at a place, by the codes of all places.
@@ -123,9 +129,12 @@ impl Cast<'_> {
                     let from = k / word * word;
                     let n = word.min(cols - from);
                     let shift = |lane: usize| bits * (if up { lane } else { n - 1 - lane }) as u32;
+                    let largest = (1i128 << (bits * word as u32 - 1)) - 1;
                     let joined = (0..n).fold(0i64, |w, lane| {
-                        let x = signed(code(row + from + lane)).wrapping_shl(shift(lane));
+                        let code = code(row + from + lane);
+                        let x = signed(code).wrapping_shl(shift(lane));
                         match join {
+                            Join::Narrow => w | (i128::from(code & mask) << shift(lane)).min(largest) as i64,
                             Join::Or => w | x,
                             Join::Add => w.wrapping_add(x),
                             Join::Xor => w ^ x,
@@ -172,6 +181,9 @@ mod tests {
         let from = k - k % word;
         let lanes: Vec<usize> = (from..COLS.min(from + word)).collect();
         let below: Vec<usize> = lanes.iter().copied().filter(|l| if first_lowest { *l < k } else { *l > k }).collect();
+        // The sign of a whole word is that of its highest lane.
+        let highest = if first_lowest { from + word - 1 } else { from };
+        let fills = lanes.len() == word && number(code(row + highest)) < 0;
         let negative = below.iter().filter(|l| number(code(row + **l)) < 0).count();
         let own = code(row + k);
         match kind {
@@ -180,6 +192,14 @@ mod tests {
                     15
                 } else {
                     own
+                }
+            }
+            "narrowed" if !fills => own,
+            "narrowed" => {
+                if k == highest {
+                    7
+                } else {
+                    15
                 }
             }
             "xor-ed" => {
@@ -245,9 +265,9 @@ mod tests {
             };
             assert_eq!(made(way), (0..2 * COLS).map(hand).collect::<Vec<u32>>(), "{words}");
         });
-        // Bits that stay, exchanged lanes, words of up to 64 bits by three joins and two orders, three transpositions.
-        assert_eq!(all, 12 + 19 + 4 * 6 + 3);
-        assert_eq!(of(Format::Int8, &mut |_, _, _| ()), 12 + 19 + 3 * 6 + 3);
+        // Bits that stay, exchanged lanes, words of up to 64 bits by four joins and two orders, three transpositions.
+        assert_eq!(all, 12 + 19 + 4 * 8 + 3);
+        assert_eq!(of(Format::Int8, &mut |_, _, _| ()), 12 + 19 + 3 * 8 + 3);
         assert_eq!(of(Format::E4m3, &mut |_, variant, _| assert_ne!(variant, "out.not_masked")), 12 + 19 + 3);
     }
 }

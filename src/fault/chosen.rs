@@ -72,6 +72,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::DegenerateBlock, "out.scale_zero", words)
     } else if let (true, Some(words)) = (right.len() == 1, of_part(&e, q, first)) {
         (Class::AmaxScope, "out.amax_over", format!("the scale is of another amax: {words}"))
+    } else if let Some(words) = down(&largest(&e, q)?, q, actual, right) {
+        (Class::RangeRule, "out.exponent", words)
     } else if same && ratios.len() * 10 > right.len() * 9 {
         let other = q.format().max_finite() / first;
         let why = match (right.len() > 1, is_maximum(other)) {
@@ -173,6 +175,16 @@ fn of_amax_alone(amax: &[f64], actual: &[f64]) -> Option<String> {
     let ways = [(f64::floor as fn(f64) -> f64, "not above"), (f64::ceil, "not below")];
     let (_, side) = ways.into_iter().find(|(of, _)| all(*of))?;
     Some(format!("every scale_inv is the power of two {side} amax: the format's largest exponent is not taken off"))
+}
+
+/// Exponents that are cut where the rule rounds them up: a whole one stays, where another maximum would halve its scale too.
+fn down(amax: &[f64], q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
+    let max = q.format().max_finite();
+    let whole = |g: &usize| (amax[*g] / max).log2().fract() == 0.0;
+    let known: Vec<usize> = (0..amax.len().min(actual.len())).filter(|g| amax[*g] > 0.0).collect();
+    let cut = |g: &usize| actual[*g] == (amax[*g] / max).log2().floor().exp2() && (actual[*g] == right[*g]) == whole(g);
+    (known.iter().any(whole) && known.iter().all(cut)).then_some(())?;
+    super::exponents::of_some(q, amax, actual, right)
 }
 
 /// The largest magnitude of every block.

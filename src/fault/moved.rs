@@ -148,6 +148,29 @@ impl Places<'_> {
         })
     }
 
+    /// Groups of a row that are stored at the place of several of them: the last that is written stays, or the first; other places are not written.
+    fn in_fewer_columns(&self, wrong: &[usize]) -> Option<Found> {
+        let (rows, cols) = self.grid;
+        let ways = [2, 4, 8, 3].into_iter().filter(|d| *d <= cols).flat_map(|d| [true, false].map(|last| (d, last)));
+        ways.into_iter().find_map(|(d, last)| {
+            let used = cols.div_ceil(d);
+            let of = move |c: usize| (c < used).then(|| if last { (c * d + d - 1).min(cols - 1) } else { c * d });
+            let there = |at: &usize| of(at % cols).is_some_and(|c| c != at % cols);
+            let is = |at: usize| of(at % cols).is_none_or(|c| self.is(true, at, at / cols * cols + c));
+            ((0..rows * cols).all(is) && 2 * wrong.iter().filter(|at| there(at)).count() * d >= wrong.len()).then_some(())?;
+            let pairs = wrong.iter().filter(|at| there(at)).map(|at| (*at, at / cols * cols + of(at % cols).unwrap_or(0)));
+            let few = pairs.clone().count().div_ceil(FEW).max(1);
+            let bits = self.bits(true, pairs.step_by(few)) - cost(d) - 2.0;
+            let stays = if last { format!("{d}·c + {}, the last", d - 1) } else { format!("{d}·c, the first") };
+            let words = format!(
+                "group {stays} of {d} that are stored at the same place: group c at c / {d}; groups {used} … {} are not written",
+                cols - 1
+            );
+            let map: Map = Arc::new(move |r, c| r * cols + of(c).unwrap_or(c));
+            (bits >= BITS).then_some(Found { kind: Kind::Index, words, map, stored: true })
+        })
+    }
+
     /// The rows and the columns of some places.
     fn region(&self, of: &[usize]) -> (Vec<bool>, Vec<bool>) {
         let (mut is_row, mut is_col) = (vec![false; self.grid.0], vec![false; self.grid.1]);
@@ -175,7 +198,8 @@ impl Places<'_> {
         (wrong.len() > 1).then_some(())?;
         let found = [self.right, !self.right].into_iter().find_map(|stored| self.way(stored, &wrong));
         let found = found.or_else(|| [self.right, !self.right].into_iter().find_map(|s| self.padded(s, &wrong)));
-        let found = found.or_else(|| if self.right { self.in_row_groups(&wrong) } else { None })?;
+        let found = found.or_else(|| if self.right { self.in_row_groups(&wrong) } else { None });
+        let found = found.or_else(|| self.in_fewer_columns(&wrong))?;
         let place = self.place(&wrong);
         let words = if found.stored {
             format!(

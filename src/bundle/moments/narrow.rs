@@ -7,6 +7,8 @@ use crate::{Format, Overflow, Rounding};
 
 /// Rows that a sum is tried on before all are.
 const FEW: usize = 4;
+/// Rows that a mean is told by, at least.
+const LEAST: usize = 8;
 
 /// How a sum of squares is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,24 +25,28 @@ pub struct Way {
     pub in_order: bool,
     /// A square is rounded before it is added.
     pub square: bool,
+    /// Lanes are joined in f32.
+    pub wide: bool,
 }
 
 impl Way {
     /// The ways that kernels take, the usual ones first.
-    fn all(n: usize) -> Vec<Way> {
+    pub fn all(n: usize) -> Vec<Way> {
         let mut all = Vec::new();
         for cut in [false, true] {
             for (format, load) in
                 [Format::Bf16, Format::F16].into_iter().flat_map(|f| [1usize, 2, 4, 8, 16].map(|load| (f, load)))
             {
                 for lanes in [1usize, 2, 4, 8, 16, 32, 64, 128, 256].into_iter().filter(|l| l * load <= n.max(1)) {
-                    let way = Way { format, cut, load, lanes, runs: false, in_order: false, square: true };
+                    let way = Way { format, cut, load, lanes, runs: false, in_order: false, square: true, wide: false };
                     all.push(way);
                     for square in [true, false] {
                         all.push(Way { square, in_order: true, ..way });
                         all.push(Way { square, runs: true, ..way });
                         all.push(Way { square, runs: true, in_order: true, ..way });
                         all.push(Way { square, ..way });
+                        all.push(Way { square, wide: true, ..way });
+                        all.push(Way { square, runs: true, wide: true, ..way });
                     }
                 }
             }
@@ -48,27 +54,37 @@ impl Way {
         let mut seen: Vec<Way> = Vec::new();
         for way in all {
             // Of one lane there is nothing to share and to join.
-            if !seen.contains(&way) && (way.lanes > 1 || !way.runs && !way.in_order) {
+            if !seen.contains(&way) && (way.lanes > 1 || !way.runs && !way.in_order && !way.wide) {
                 seen.push(way);
             }
         }
-        seen.order_by_key(|w| (w.cut, w.runs, w.in_order, !w.square));
+        seen.order_by_key(|w| (w.cut, w.wide, w.runs, w.in_order, !w.square));
         seen
     }
 
-    fn words(&self) -> String {
-        let Way { format, load, lanes, .. } = self;
+    pub fn words(&self) -> String {
+        let Way { format, load, .. } = self;
         let what = if *load == 1 { "squares".to_string() } else { format!("sums of {load} neighbouring squares") };
         let both = if self.square { format!("{what} and their sum are") } else { format!("the sum of {what} is") };
         let how = if self.cut { "cut" } else { "rounded" };
+        format!("{both} {how} to {format} at every step{}", self.shared())
+    }
+
+    /// How lanes share a row, in words.
+    fn shared(&self) -> String {
         let runs = if self.runs { " with a run of columns each" } else { "" };
         let join = if self.in_order { ", added in order" } else { "" };
-        let by = if *lanes == 1 { String::new() } else { format!(", by {lanes} lanes{runs}{join}") };
-        format!("{both} {how} to {format} at every step{by}")
+        let wide = if self.wide { ", joined in f32" } else { "" };
+        if self.lanes == 1 { String::new() } else { format!(", by {} lanes{runs}{join}{wide}", self.lanes) }
     }
 
     /// The sum of squares of a row about `shift`.
     pub fn sum(&self, x: &[f64], shift: f64) -> f64 {
+        self.total(x, &|x| (x - shift).powi(2))
+    }
+
+    /// The sum of what a value becomes, over a row.
+    pub fn total(&self, x: &[f64], term: &dyn Fn(f64) -> f64) -> f64 {
         let round = |x: f64| {
             if self.cut {
                 self.format.decode(self.format.encode(x, Rounding::TowardZero, Overflow::Saturate))
@@ -76,23 +92,41 @@ impl Way {
                 f64::from(round_to(self.format, x as f32))
             }
         };
+        let join = |x: f64| if self.wide { x } else { round(x) };
         let mut sums = vec![0.0; self.lanes];
         let loads = x.len().div_ceil(self.load);
         let run = loads.div_ceil(self.lanes).max(1);
         for (n, some) in x.chunks(self.load).enumerate() {
-            let square: f64 = some.iter().map(|x| (x - shift).powi(2)).sum();
+            let of: f64 = some.iter().map(|x| term(*x)).sum();
             let lane = &mut sums[if self.runs { n / run } else { n % self.lanes }];
-            *lane = round(*lane + if self.square { round(square) } else { square });
+            *lane = round(*lane + if self.square { round(of) } else { of });
         }
         if self.in_order {
-            return sums.iter().fold(0.0, |all, x| round(all + x));
+            return sums.iter().fold(0.0, |all, x| join(all + x));
         }
         while sums.len() > 1 {
             let half = sums.len() / 2;
-            sums = (0..half).map(|l| round(sums[l] + sums[l + half])).collect();
+            sums = (0..half).map(|l| join(sums[l] + sums[l + half])).collect();
         }
         sums[0]
     }
+}
+
+/// Means whose sum is made in few bits: words, and the mean of every row. `known`: what the sums of some rows may be.
+pub fn means(rows: &[Vec<f64>], known: &[Known]) -> Option<(String, Vec<f64>)> {
+    let n = rows[0].len();
+    (known.len() >= LEAST).then_some(())?;
+    let way = Way::all(n).into_iter().filter(|w| w.square).find(|way| {
+        let is = |(i, (low, high)): &Known| {
+            let sum = way.total(&rows[*i], &|x| x);
+            *low <= sum && sum <= *high
+        };
+        known[..FEW].iter().all(is) && known.iter().all(is)
+    })?;
+    let how = if way.cut { "cut" } else { "rounded" };
+    let values = if way.load == 1 { String::new() } else { format!(" of sums of {} neighbours", way.load) };
+    let words = format!("the sum of the mean{values} is {how} to {} at every step{}", way.format, way.shared());
+    Some((words, rows.iter().map(|x| way.total(x, &|x| x) / n as f64).collect()))
 }
 
 /// Sums of squares in few bits, of rows about these shifts; `known`: what the mean square of wrong rows may be.
@@ -117,8 +151,16 @@ mod tests {
 
     #[test]
     fn steps_of_a_narrow_sum_by_hand() {
-        let way =
-            |lanes: usize| Way { format: Format::Bf16, cut: false, load: 1, lanes, runs: false, in_order: false, square: true };
+        let way = |lanes: usize| Way {
+            format: Format::Bf16,
+            cut: false,
+            load: 1,
+            lanes,
+            runs: false,
+            in_order: false,
+            square: true,
+            wide: false,
+        };
         // 256 and three times 1: each 1 is lost on the way to the nearest of 256 and 258.
         let x = [16.0, 1.0, 1.0, 1.0];
         assert_eq!(way(1).sum(&x, 0.0), 256.0);
@@ -145,7 +187,7 @@ mod tests {
         let all = Way::all(4096);
         assert!((0..all.len()).all(|i| all[..i].iter().all(|w| *w != all[i])));
         // Two roundings, formats, five loads; one lane with and without a rounded square, eight of each way to share.
-        assert_eq!(all.len(), 2 * 2 * 5 * (2 + 8 * 8));
+        assert_eq!(all.len(), 2 * 2 * 5 * (2 + 8 * 12));
         let mut words: Vec<String> = all.iter().map(Way::words).collect();
         words.sort();
         words.dedup();

@@ -29,6 +29,22 @@ fn words(p: f64, c: f64) -> String {
     format!("{p} columns of padding, each {}, are summed too", digits::apart([c])[0])
 }
 
+/// Widths that rows are padded to multiples of.
+const WIDTHS: [usize; 9] = [8, 16, 32, 64, 128, 256, 512, 1024, 4];
+
+/// Padding of ones, which adds so much to the mean of squares over `n` columns.
+pub fn ones(more: f64, n: usize) -> Option<String> {
+    let p = more * n as f64;
+    let (columns, near) = (p.round(), 1e-3 * p.abs());
+    ((p - columns).abs() <= near && (1.0..=MOST as f64).contains(&columns)).then_some(())?;
+    let width = WIDTHS.into_iter().find(|w| n.next_multiple_of(*w) == n + columns as usize)?;
+    Some(format!(
+        "{columns} columns of padding that hold 1 and not 0, up to the next multiple of {width}, are in the sum of squares, which is divided by {n}: \
+         as an eps of {} would make it",
+        digits::apart([more])[0]
+    ))
+}
+
 /// Means of rows that are longer by some columns of one number.
 pub fn means(norm: &Norm, known: &[(usize, Line)]) -> Option<Each> {
     let n = norm.cols() as f64;

@@ -11,29 +11,31 @@ use crate::fault::solve::segment::lines;
 /// What such a result is said to be.
 pub const PARTS: &str = "parts of rows are normalized";
 /// Columns of a part, at least, and right ones between wrong ones.
-const LEAST: usize = 16;
+pub const LEAST: usize = 16;
 /// Wrong elements of all parts, at least.
-const WRONG: usize = 32;
+pub const WRONG: usize = 32;
 /// How far another row may be.
 const FAR: isize = 64;
 /// Partial sums of a row, at most.
-const PARTIAL: usize = 32;
+pub const PARTIAL: usize = 32;
+/// Parts that the numbers of another row's part are told by, at least.
+const OTHERS: usize = 4;
 /// How likely partial sums may fit by chance.
 const CHANCE: f64 = 1e-3;
 /// Parts that are told.
 const SHOWN: usize = 4;
 
 /// Columns of a row that were normalized alike, and by what.
-struct Part {
-    row: usize,
-    from: usize,
-    to: usize,
-    line: Line,
+pub(super) struct Part {
+    pub row: usize,
+    pub from: usize,
+    pub to: usize,
+    pub line: Line,
 }
 
 /// What wrong parts of rows were normalized with, in words, and whether that is a number that is known. `None`: it is no such thing.
 pub fn explain(norm: &Norm) -> Option<(String, bool)> {
-    let parts = parts(norm)?;
+    let Some((parts, even)) = parts(norm) else { return super::partly::explain(norm) };
     let own = |p: &Part| (norm.center(&norm.rows[p.row]), norm.divisor(&norm.rows[p.row]));
     let is_mean = parts.iter().all(|p| mean_is(p, own(p).0));
     let is_divisor = parts.iter().all(|p| divisor_is(p, own(p).1));
@@ -44,8 +46,19 @@ pub fn explain(norm: &Norm) -> Option<(String, bool)> {
         (false, false) => "another mean and another divisor",
     };
     let told = known(norm, &parts, is_mean, is_divisor);
+    // The same part of rows in even steps is another formula, where its numbers are no known ones.
+    (told.is_some() || !even).then_some(())?;
     let words = told.as_ref().map_or(String::new(), |(words, _)| format!(" ({words})"));
     let when = told.as_ref().map_or("read before it was written, or after it was overwritten", |told| told.1);
+    let all = format!(
+        "{PARTS} with {what} than the rest of their row{words}: {}: a buffer of the reduction is {when}",
+        places(norm, &parts)
+    );
+    Some((all, told.is_some()))
+}
+
+/// Where some parts are, in words.
+pub(super) fn places(norm: &Norm, parts: &[Part]) -> String {
     let place = |p: &Part| format!("row {}, columns {} … {}", p.row, p.from, p.to - 1);
     let mut places: Vec<String> = parts.iter().take(SHOWN).map(place).collect();
     if parts.len() > SHOWN {
@@ -53,14 +66,10 @@ pub fn explain(norm: &Norm) -> Option<(String, bool)> {
         parts.iter().for_each(|p| is_row[p.row] = true);
         places.push(format!("{} parts in rows {} in all", parts.len(), lines(&is_row)));
     }
-    let all = format!(
-        "{PARTS} with {what} than the rest of their row{words}: {}: a buffer of the reduction is {when}",
-        places.join("; ")
-    );
-    Some((all, told.is_some()))
+    places.join("; ")
 }
 
-fn mean_is(p: &Part, of: f64) -> bool {
+pub(super) fn mean_is(p: &Part, of: f64) -> bool {
     (of - p.line.mean).abs() <= p.line.off_mean + NEAR * (of.abs() + 1.0 / p.line.p)
 }
 
@@ -69,8 +78,8 @@ fn divisor_is(p: &Part, of: f64) -> bool {
     (r - p.line.p).abs() <= p.line.off_p + 2.0 * NEAR * r.abs()
 }
 
-/// All wrong parts. `None`: something else is wrong too, or whole rows are, or the same part of rows in even steps.
-fn parts(norm: &Norm) -> Option<Vec<Part>> {
+/// All wrong parts, and whether they are the same part of rows in even steps. `None`: something else is wrong too, or whole rows are.
+fn parts(norm: &Norm) -> Option<(Vec<Part>, bool)> {
     let n = norm.cols();
     let own = Weights { words: Vec::new(), gamma: norm.gamma.to_vec(), beta: norm.beta.to_vec() };
     let (mut all, mut rows): (Vec<Part>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -91,7 +100,7 @@ fn parts(norm: &Norm) -> Option<Vec<Part>> {
     let rare = 4 * rows.len() <= 3 * norm.sampled.len();
     let alike = all.windows(2).all(|p| (p[0].from, p[0].to) == (p[1].from, p[1].to));
     let even = rows.len() > 2 && rows.windows(3).all(|r| r[2] - r[1] == r[1] - r[0]);
-    (count >= WRONG && rare && !(alike && even)).then_some(all)
+    (count >= WRONG && rare).then_some((all, alike && even))
 }
 
 /// The part of row `i` that these wrong columns are most of, out to what threads take where its edges are right by chance.
@@ -147,11 +156,50 @@ fn known(norm: &Norm, parts: &[Part], is_mean: bool, is_divisor: bool) -> Option
             return Some(((*words).into(), when));
         }
     }
-    partial(norm, parts, is_mean, is_divisor).map(|(words, late)| (words, if late { after } else { before }))
+    let own = partial(norm, parts, is_mean, is_divisor).map(|(words, late)| (words, if late { after } else { before }));
+    own.or_else(|| {
+        of_other_parts(norm, parts, is_mean, is_divisor).map(|(words, d)| (words, if d > 0 { after } else { before }))
+    })
+}
+
+/// The numbers of one part alone of a row so many before or behind: its mean, and its squares about that, divided by all columns or its own.
+fn of_other_parts(norm: &Norm, parts: &[Part], is_mean: bool, is_divisor: bool) -> Option<(String, isize)> {
+    let n = norm.cols();
+    (parts.len() >= OTHERS && !is_divisor && norm.layer()).then_some(())?;
+    let count = norm.rows.len() as isize;
+    let widths = (2..=PARTIAL).filter(|k| n.is_multiple_of(*k) && n / k >= LEAST).map(|k| n / k);
+    for width in widths {
+        for d in (0..=FAR).flat_map(|d| if d == 0 { vec![0] } else { vec![d, -d] }) {
+            for from in (0..n).step_by(width) {
+                for by in [n, width] {
+                    let is = |p: &Part| {
+                        let i = p.row as isize + d;
+                        (0..count).contains(&i) && {
+                            let x = &norm.rows[i as usize][from..from + width];
+                            let m = mean(x, |x| x);
+                            let square = x.iter().map(|x| (x - m).powi(2)).sum::<f64>() / by as f64;
+                            (is_mean || mean_is(p, m)) && divisor_is(p, (square + norm.eps).sqrt())
+                        }
+                    };
+                    if parts.iter().all(is) {
+                        let row = match d {
+                            0 => "their own row".to_string(),
+                            d if d > 0 => format!("row i + {d}"),
+                            d => format!("row i − {}", -d),
+                        };
+                        let end = from + width - 1;
+                        let words = format!("those of columns {from} … {end} alone of {row}, their squares divided by {by}");
+                        return Some((words, d));
+                    }
+                }
+            }
+        }
+    }
+    None
 }
 
 /// One partial sum of a reduction that was not there yet, or already another; and whether it was another.
-fn partial(norm: &Norm, parts: &[Part], is_mean: bool, is_divisor: bool) -> Option<(String, bool)> {
+pub(super) fn partial(norm: &Norm, parts: &[Part], is_mean: bool, is_divisor: bool) -> Option<(String, bool)> {
     let n = norm.cols();
     (parts.len() > 1 && is_mean != is_divisor).then_some(())?;
     let widths: Vec<usize> = (2..=PARTIAL).filter(|k| n.is_multiple_of(*k) && n / k >= LEAST).map(|k| n / k).collect();

@@ -4,7 +4,7 @@
 //! parts p of a row:  Σ(x − μ)² = Σ_p Σ(x − μ_p)² + Σ_p n_p·(μ_p − μ)²  =  W + B          a merge that is wrong:  W + f·B, with one f in all rows
 //! ```
 
-use super::{Line, Norm, digits, mean};
+use super::{Line, NEAR, Norm, digits, mean, moments};
 use crate::fault::solve::output::roundest;
 
 /// Columns of a lane, or of a run of lanes, and how many parts take turns.
@@ -39,6 +39,23 @@ pub fn means(norm: &Norm, add: &mut Add) {
                 add(format!("the mean sums {words}, of the row alone, divided by all {n} columns"), &|i| sum(i) / n as f64);
             }
         }
+    }
+}
+
+/// A mean that counts some columns another number of times, or whose sum is made in few bits: words, and that of every row. `open`: no other mean
+/// is known.
+pub fn counted(norm: &Norm, known: &[(usize, Line)], prefix: &[Vec<f64>], open: bool) -> Option<(String, Vec<f64>)> {
+    let n = norm.cols() as f64;
+    let bounds: Vec<(usize, (f64, f64))> = known
+        .iter()
+        .map(|(i, l)| {
+            let off = l.off_mean + NEAR * (l.mean.abs() + 1.0 / l.p);
+            (*i, (n * (l.mean - off), n * (l.mean + off)))
+        })
+        .collect();
+    match moments::runs::find(prefix, &bounds).filter(|_| open) {
+        Some((words, of)) => Some((format!("the mean {words}"), of.into_iter().map(|sum| sum / n).collect())),
+        None => moments::narrow::means(norm.rows, &bounds),
     }
 }
 

@@ -426,6 +426,36 @@ pub fn flat(s: &System, side: Which) -> Vec<Theory> {
     all
 }
 
+/// Words, and what a power of two becomes by its exponent.
+type Shift = (&'static str, fn(i64) -> f64);
+
+/// Powers of two that are made by shifting a whole number, and not as the bits of a float.
+fn shifted(g: &Given, side: Which, scales: &[f64]) -> Vec<Theory> {
+    let (tile, cols, name, global) = (g.tile, g.grid.1, side.name(), g.global);
+    let ways: [Shift; 5] = [
+        (
+            "the whole number 1 << e of the exponent e: 0 where that is negative",
+            |e| if e < 0 { 0.0 } else { (e as f64).exp2() },
+        ),
+        ("the whole number 1 << |e| of the exponent e, its sign lost", |e| (e.abs() as f64).exp2()),
+        ("1 << byte in an int32, the shift taken mod 32", |e| f64::from(1i32.wrapping_shl((e + 127) as u32))),
+        ("1 << byte in a uint32, the shift taken mod 32", |e| f64::from(1u32.wrapping_shl((e + 127) as u32))),
+        ("1 << (byte − 127) in an int32, the shift taken mod 32", |e| f64::from(1i32.wrapping_shl(e as u32))),
+    ];
+    let mut all = Vec::new();
+    for (words, of) in ways {
+        let read: Vec<f64> = scales.iter().map(|s| of(s.log2() as i64) * global).collect();
+        if read.iter().zip(scales).all(|(r, s)| *r == s * global) {
+            continue;
+        }
+        let words = format!("the scales of {name}, powers of two, are made as {words}");
+        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.shifted"), words).bits(4.0);
+        t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+        all.push(t);
+    }
+    all
+}
+
 /// Scales that are quantized to 8 bits themselves, without the scale and offset of that: of all, or of every 256 as they lie.
 pub fn nested(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -433,6 +463,10 @@ pub fn nested(s: &System, side: Which) -> Vec<Theory> {
     let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
     if scales.len() < 16 || s.alone && s.a.q.is_none() {
         return Vec::new();
+    }
+    // Powers of two are no such codes, though the largest of them is near one.
+    if scales.iter().all(|x| *x > 0.0 && x.log2().fract() == 0.0) {
+        return shifted(g, side, &scales);
     }
     let n = scales.len() as f64;
     let mean = scales.iter().sum::<f64>() / n;
