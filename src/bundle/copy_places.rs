@@ -25,6 +25,7 @@ type Rule<'r> = &'r dyn Fn(usize) -> Option<usize>;
 /// How the copy was written, in words.
 pub fn explain(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
     let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
+    (wrong.len() >= LEAST).then_some(())?;
     let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
     // Of all places whose code is known, and of the wrong ones: these have to be made, too.
     let is = |rule: Rule| {
