@@ -98,7 +98,7 @@ def kill(args):
                 return {"id": mutant["id"], "caught": None, "tests": len(mine), "most": args.most}
             status, _ = run(args.work, d["binary"], d["test"], mutant["id"], 20 * d["seconds"] + 60, processor=5 * d["seconds"] + 5)
             if status != 0:
-                return {"id": mutant["id"], "caught": d["test"], "tests": len(mine)}
+                return {"id": mutant["id"], "caught": d["test"], "tests": len(mine), "status": status}
         return {"id": mutant["id"], "caught": None, "tests": len(mine)}
 
     with futures.ThreadPoolExecutor(args.jobs) as pool, open(path, "a") as out:

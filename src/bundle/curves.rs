@@ -308,4 +308,30 @@ mod tests {
         let told: Vec<Element> = all.into_iter().filter(|e| e.x.abs() > 0.1 && e.x.abs() < 3.0).collect();
         assert!(argument(&told[..LEAST]).is_some() && argument(&told[..LEAST - 1]).is_none());
     }
+
+    /// 1 + erf cancels in f32: what is left below 0 is off by more than its own rounding, to either side.
+    #[test]
+    fn a_normal_curve_is_solved_where_its_tail_cancels() {
+        let element = |x: f64| {
+            let z = (1.3 * x * FRAC_1_SQRT_2) as f32;
+            let y = f64::from(0.5 * x as f32 * (1.0 + libm::erff(z)));
+            Element { x, gate: 1.0, low: y - y.abs() * 3e-8, high: y + y.abs() * 3e-8 }
+        };
+        let all: Vec<Element> =
+            (0..3000).map(|n| element(f64::from((f64::from(n * 7919 % 3001) / 500.0 - 3.0) as f32))).collect();
+        assert_eq!(normal(&all).unwrap().words, "the activation is x·Φ(1.3·x)");
+    }
+
+    /// Short numbers, and none that is shorter than its error lets it be.
+    #[test]
+    fn constants_are_rounded_within_their_errors() {
+        let y = |x: f64, u: f64| 0.5 * x * u * (1.0 + (0.8 * (x + 0.0437 * x.powi(3))).tanh());
+        for step in [1, 2, 4] {
+            let some: Vec<Element> = elements(y).into_iter().step_by(step).collect();
+            let words = sigmoid(&some).swap_remove(0).words;
+            let second = words.strip_prefix("the activation is x/2·(1 + tanh(0.8·(x + ").and_then(|w| w.strip_suffix("·x³)))"));
+            let second: f64 = second.unwrap_or_else(|| panic!("{words}")).parse().unwrap();
+            assert!((second - 0.0437).abs() < 1e-3, "{words}");
+        }
+    }
 }

@@ -483,4 +483,31 @@ mod tests {
         }
         assert_eq!(said(&|c, s, o, z, p| 1.1 * (c * s * o + z * p), 0..6), None);
     }
+
+    /// Every code is less its group's zero point: what a wrong one is given is told without it.
+    #[test]
+    fn a_table_is_that_of_codes_before_their_zero_points() {
+        let codes: Vec<u8> = (0..32 * 16).map(|at| ((at * 7 + at / 16 * 3) % 16) as u8).collect();
+        let zero: Vec<i32> = (0..32).map(|i| i * 5 % 13).collect();
+        let q = QTensor::new(crate::quant::QTensorParts {
+            format: Format::Uint4,
+            rows: 32,
+            cols: 16,
+            codes,
+            granularity: crate::Granularity::Row,
+            scale_format: Format::F32,
+            scale_inv: vec![0.5; 32],
+            zero: Zero::Integer(zero.clone()),
+            level: None,
+        })
+        .unwrap();
+        let given = |c: u8| if c == 5 { 7.0 } else { f64::from(c) };
+        let actual: Vec<f64> = (0..32 * 16).map(|at| 0.5 * (given(q.codes()[at]) - f64::from(zero[at / 16]))).collect();
+        let cells = actual.iter().map(|y| (y - 1e-3, y + 1e-3)).collect();
+        let mut this = Decoded { q: &q, actual: &actual, cells, wrong: Vec::new(), zero: Vec::new() };
+        this.wrong = (0..32 * 16).filter(|at| !this.is(*at, this.right(*at))).collect();
+        let (class, variant, words) = this.table().unwrap();
+        assert_eq!((class, variant), (Class::CodecEdge, "a.table"));
+        assert!(words.starts_with("1 of 16 codes are decoded to other values: 0x5 is 7 instead of 5"), "{words}");
+    }
 }

@@ -59,11 +59,16 @@ mod tests {
 
     /// What is said of 24 rows of 80 in blocks of 32, codes by block `of` an element, scales by `stored` of a group.
     fn said(of: &dyn Fn(usize) -> usize, stored: &dyn Fn(usize) -> usize) -> Option<Named> {
+        said_by(of, stored, &|_| 1.0)
+    }
+
+    /// The same with the scale of each block times `more`.
+    fn said_by(of: &dyn Fn(usize) -> usize, stored: &dyn Fn(usize) -> usize, more: &dyn Fn(usize) -> f64) -> Option<Named> {
         let number = |n: usize| ((n * 7919 + 101) % 1009) as f64 / 1009.0 - 0.4;
         let values: Vec<f32> = (0..24 * 80).map(|n| (number(n) * (1.0 + (n / 32 % 7) as f64)) as f32).collect();
         let mut amax = vec![0.0f64; 24 * 3];
         values.iter().enumerate().for_each(|(at, v)| amax[of(at)] = amax[of(at)].max(f64::from(v.abs())));
-        let scale = |b: usize| (amax[b] / 448.0) as f32;
+        let scale = |b: usize| (amax[b] / 448.0 * more(b)) as f32;
         let code = |at: usize| {
             let y = f64::from(values[at]) / f64::from(scale(of(at)));
             Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
@@ -81,6 +86,14 @@ mod tests {
         };
         let (x, q) = (Tensor::new(Format::F32, 24, 80, values.clone()).unwrap(), QTensor::new(parts).unwrap());
         Cast::of(&x, &q).flat_blocks()
+    }
+
+    /// Two blocks of sixty whose codes are all 0 tell no scale, and are none of those that are scaled by another magnitude.
+    #[test]
+    fn blocks_of_zeros_tell_nothing() {
+        let scale = |block: usize| if matches!(block, 7 | 31) { 1e9 } else { 1.0 };
+        let found = said_by(&|at| at / 32, &|g| (g / 3 * 80 + g % 3 * 32) / 32, &scale).unwrap();
+        assert!(found.2.ends_with("that of the block in which it starts"), "{}", found.2);
     }
 
     #[test]

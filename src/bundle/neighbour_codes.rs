@@ -137,6 +137,12 @@ mod tests {
             words.starts_with("values at columns 0 of every 4 get the code of the element 2 behind them, codes of their own"),
             "{words}"
         );
+        // 24 of them say every fourth column; every sixteenth takes 64.
+        let words = said(&|v, at| {
+            let encode = |v: f32| Format::E4m3.encode(f64::from(v), Rounding::NearestEven, Overflow::Saturate) as u8;
+            (at % 16 == 1 && at < 6 * 64).then(|| encode(v[at + 2]))
+        });
+        assert!(words.starts_with("values at columns 1 of every 4 get the code of the element 2 behind them"), "{words}");
         assert_eq!(said(&|_, _| None), "");
         assert_eq!(said(&|_, at| (at % 5 == 1).then_some((at % 100) as u8)), "");
     }

@@ -247,3 +247,16 @@ fn an_amax_that_is_not_that_of_the_largest_code_fails() {
         }
     }
 }
+
+/// What is beyond all codes has no largest one.
+#[test]
+fn an_amax_that_is_no_number_is_not_held_against_codes() {
+    let said = |amax: &dyn Fn(f32) -> f32| {
+        let (mut w, scale, most) = coded_product((24, 24, 64), 112, 300.0, &|_, y| code(Format::E4m3, y));
+        w.f32s("out.amax", &[1], &[amax(most)]).f32s("out.scale", &[1], &[scale]);
+        let bundle = super::Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        super::cast::beside_codes(&bundle, &super::assay::output(&bundle).unwrap())
+    };
+    assert_eq!([said(&|m| m), said(&|_| f32::INFINITY), said(&|_| f32::NAN)], [const { None }; 3]);
+    assert!(said(&|m| 1.2 * m).is_some_and(|words| words.contains("is not that of the codes")));
+}

@@ -183,4 +183,11 @@ mod tests {
         assert_eq!(of("read 2 elements before")[..2], [12.0 * 16.0, 13.0 * 17.0]);
         assert!(!all.iter().any(|f| f.words.contains("multiple of 2 ")), "6 is one");
     }
+
+    /// Rows of 12 beside rows of 15: 15 is no multiple of 8 more.
+    #[test]
+    fn strides_are_a_quarter_wider_too() {
+        let all = strides(12);
+        assert!(all.contains(&(15, 12)) && all.contains(&(12, 15)), "{all:?}");
+    }
 }

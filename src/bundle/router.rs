@@ -206,4 +206,20 @@ mod tests {
         assert_eq!(of(&[1, 4], [0, 1, 1, 1, 1, 0]), [0, 1, 1, 1, 1, 0]);
         assert_eq!(of(&[1, 4], [1, 1, 0, 1, 1, 1]), [0, 1, 0, 0, 1, 0], "one between does not follow");
     }
+
+    /// Each of eight rows of six is its sums by one number; of more rows than there are results or weights nothing is solved.
+    #[test]
+    fn rows_without_results_or_weights_are_not_solved() {
+        use crate::bundle::named_tests::{dot, gemm, quantized, scaled};
+        let (a, b) = (quantized("te_current", 8, 64, 1), quantized("te_current", 6, 64, 2));
+        let of = |q: &crate::QTensor| scaled(q, |g| q.scale_inv()[g]);
+        let (x, y) = (of(&a), of(&b));
+        let w = gemm(&a, &b, Format::F32, |i, j| dot(&x, &y, i, j));
+        let bundle = Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let found = crate::bundle::assay::assay(&bundle).unwrap();
+        let of = |weights: usize, rows: usize| solved(found.judgement(), &vec![2.0; weights], rows);
+        let all = of(8, 8).unwrap();
+        assert!(all.len() == 8 && all.iter().all(|by| by.is_some_and(|by| near(by, 2.0))), "{all:?}");
+        assert!(of(9, 9).is_none() && of(7, 8).is_none() && of(9, 8).is_some());
+    }
 }

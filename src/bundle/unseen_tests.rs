@@ -338,3 +338,20 @@ fn columns_of_another_activation_are_told_in_many_rows() {
     w.meta("fn", "gelu").values("a", &[rows, cols], &x).values("out", &[rows, cols], &out);
     is_named(&w, "other_formula:solved", &["quick gelu", "columns 8 … 15"]);
 }
+
+/// Of many rows, elements of another activation that are no rows and no columns.
+#[test]
+fn elements_of_another_activation_are_told_in_many_rows() {
+    let (rows, cols) = (96, 48);
+    let x = values(Format::Bf16, rows, cols, 21);
+    let quick = |x: f64| x / (1.0 + (-1.702 * x).exp());
+    let gelu = |x: f64| x * 0.5 * (1.0 + (0.7978845608 * (x + 0.044715 * x.powi(3))).tanh());
+    let made = |at: usize| {
+        let x = f64::from(x.data()[at]);
+        (if at * 31 % 37 < 6 { quick(x) } else { gelu(x) }) as f32
+    };
+    let out = Tensor::rounded(Format::Bf16, rows, cols, (0..rows * cols).map(made).collect()).unwrap();
+    let mut w = Writer::new("activation");
+    w.meta("fn", "gelu").values("a", &[rows, cols], &x).values("out", &[rows, cols], &out);
+    is_named(&w, "other_formula:solved", &["quick gelu"]);
+}

@@ -496,6 +496,9 @@ mod tests {
         let s = stats(&[nan, inf, 1.0, 1.0, inf, nan, 2.0], &[nan, inf, nan, inf, -inf, 0.0, 2.0]);
         assert_eq!((s.finite, s.nonfinite_mismatches, s.worst), (1, 4, Some(2)));
         assert_eq!((s.max_abs, s.max_ulp), (0.0, 0.0));
+        let (all, finite) = (stats(&[1.0, 2.0, 3.0, 4.0], &[1.5, nan, 3.25, inf]), stats(&[1.0, 3.0], &[1.5, 3.25]));
+        assert_eq!((all.mean_z, all.rmse), (finite.mean_z, finite.rmse), "of what is finite alone");
+        assert_eq!(finite.mean_z, 3.0);
     }
 
     #[test]

@@ -281,4 +281,13 @@ mod tests {
         assert_eq!(exact(&[1.0, f64::INFINITY], &[1.0, 1.0], 0.0), f64::INFINITY);
         assert!(exact(&[1.0, f64::NAN], &[1.0, 1.0], 0.0).is_nan());
     }
+
+    /// 1 + 2⁻²⁷ times 1 + 3·2⁻²⁸ is 3·2⁻⁵⁵ more than its f64, and 3·2⁻⁵⁵ beside it is lost in the sum: together they are more than half a step.
+    #[test]
+    fn what_a_product_and_a_sum_lose_is_added() {
+        let (mut a, mut b) = (vec![0.0; LANES + 1], vec![1.0; LANES + 1]);
+        (a[0], b[0], a[LANES]) = (1.0 + 2f64.powi(-27), 1.0 + 3.0 * 2f64.powi(-28), 3.0 * 2f64.powi(-55));
+        let next = a[0] * b[0] + f64::EPSILON;
+        assert_eq!((exactly(&a, &b, 0.0), compensated(&a, &b, 0.0)), (next, Some(next)));
+    }
 }

@@ -120,3 +120,16 @@ pub fn q4_k(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     let q = QTensor::new(QTensorParts { zero, level, ..tiles::parts(recipe, x, codes, scale_inv)? })?;
     Ok(Quantized { q, scale: None, amax: tiles::amax(x, recipe.granularity()?, Nan::Propagates) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two values of one code determine no scale and minimum, and their equations divide by 0: the plain range stays.
+    #[test]
+    fn a_group_of_one_code_keeps_the_scale_of_its_range() {
+        let largest = 1.0 + 2.0 / 1024.0;
+        let fit = GroupFit::of(&[1.0, largest]);
+        assert_eq!((fit.scale, fit.min, fit.codes), (1.0 / (CODES / largest), 0.0, vec![15, 15]));
+    }
+}

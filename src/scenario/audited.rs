@@ -154,6 +154,7 @@ pub fn write(out: &Path, audited: &[(std::path::PathBuf, OfBundle)]) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use super::super::reading::Shared;
     use super::*;
 
     /// Two rows of three.
@@ -178,5 +179,22 @@ mod tests {
             .map(|((i, j), x)| vec!["a".to_string(), i.to_string(), j.to_string(), number(x)])
             .collect();
         assert_eq!(rows, want);
+    }
+
+    #[test]
+    fn each_table_has_rows_of_its_own_columns() {
+        let out = tempfile::tempdir().unwrap();
+        let read = Reading { region: Some(Shared::Tensor), r: vec![(0.9, 1.1)], earlier: Vec::new(), lost: vec![0.25, 0.0] };
+        let of = OfBundle { tensors: Vec::new(), read: Some(read), cols: 2 };
+        write(out.path(), &[("x.safetensors".into(), of)]).unwrap();
+        for (name, head, count) in [("audit.csv", &SCALES[..], 1), ("lost.csv", &LOST[..], 2)] {
+            let text = std::fs::read_to_string(out.path().join(name)).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!((lines[0], lines.len()), (head.join(",").as_str(), 1 + count), "{text}");
+            assert!(
+                lines[1..].iter().all(|l| l.starts_with("x.safetensors,") && l.matches(',').count() + 1 == head.len()),
+                "{text}"
+            );
+        }
     }
 }

@@ -420,4 +420,31 @@ mod tests {
         let found = of(&around, (cols, &bias), &values, [&bundle.a, &bundle.b]);
         assert!(found.region.is_none() && found.lost.iter().all(|lost| *lost == 0.0));
     }
+
+    /// Of a product of values and codes there is no scale of both that could be another.
+    #[test]
+    fn a_product_with_values_on_one_side_is_not_read() {
+        use crate::Format;
+        use crate::bundle::case;
+        use crate::input::Source;
+        use crate::job::{Job, Operands, OutSpec};
+        use crate::kernel::{Backend, cpu, find};
+        use crate::op::{Op, Params};
+        let source: Source = "minilm:layer0.ffn_in_input".parse().unwrap();
+        let x = |seed| source.tensor(Format::Bf16, 8, 96, seed, 1).unwrap();
+        let q = "affine_asym:int8".parse::<crate::recipe::Recipe>().unwrap().quantize(&x(7)).unwrap().q;
+        let job = Job {
+            op: Op::Gemm,
+            params: Params::default(),
+            operands: Operands::of(Operand::High(x(1)), Some(Operand::Quantized(q))),
+            out: OutSpec::High(Format::Bf16),
+            accumulator: Some("f32_sequential".parse().unwrap()),
+        };
+        let result = find(cpu::KERNELS, &job, Backend::Cpu).unwrap().run(&job).unwrap();
+        let mut w = case::input(&job).unwrap();
+        case::output(&mut w, &job, &result).unwrap();
+        let bundle = Bundle::parse(Path::new("drawn.safetensors"), &w.to_bytes().unwrap()).unwrap();
+        assert!(bundle.a.codes.is_none() && bundle.b.codes.is_some());
+        assert!(reading(&bundle).unwrap().is_none());
+    }
 }

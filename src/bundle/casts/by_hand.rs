@@ -365,3 +365,16 @@ fn a_tie_lies_half_way_between_two_codes() {
     let tied = |y: f64| Cast::of(&x, &q).is_tied(y);
     assert_eq!([1.0625, -1.1875, 1.0, 1.05, -1.125, 1.2].map(tied), [true, true, false, false, false, false]);
 }
+
+/// Six groups tell too little for a search of places, and are still those of the other row.
+#[test]
+fn a_few_groups_of_another_row_are_told() {
+    let x = values(2, |_| None);
+    let granularity = Granularity::Group(16);
+    let amax: Vec<f64> = x.data().chunks(16).map(|g| g.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())))).collect();
+    let used = [&amax[4..], &amax[..4]].concat();
+    let q = codes(Format::E4m3, &x, granularity, used.iter().map(|u| (u / 448.0) as f32).collect(), |_| 0);
+    let (_, variant, words) = Cast::of(&x, &q).chosen(&[(0.0, f64::INFINITY); 8]).unwrap();
+    assert_eq!(variant, "out.amax_of");
+    assert!(words.starts_with("amax of group (r, c) of the 2×4 grid is that of row r + 1, wrapped"), "{words}");
+}

@@ -1,8 +1,9 @@
 //! Every encoder that a cast may have by mistake, a second time by hand: on lists of values, without a codec.
 
-use super::{ENCODERS, Element};
-use crate::Format;
+use super::{Cast, ENCODERS, Element};
 use crate::bundle::by_hand::{bf16, f16};
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
 
 /// The values of a format in their order, and where 0 is among them.
 struct Grid {
@@ -211,4 +212,33 @@ fn encoders_by_hand() {
     let here = ENCODERS.iter().filter(|e| !["of_fp4", "multiplier_f32"].contains(&e.1)).map(|e| e.2);
     let never: Vec<&str> = here.filter(|words| !tried.contains(words)).collect();
     assert!(never.is_empty(), "no element tells these from a right encoder: {never:?}");
+}
+
+/// Subnormal codes are cut in the first columns. A cast that cuts all codes makes the wrong ones too, and is refuted by right ones beside them.
+#[test]
+fn an_encoder_that_right_codes_refute_leaves_its_place_to_another() {
+    let number = |at: usize| ((at * 7919 + 101) % 1009) as f32 / 1009.0;
+    let x: Vec<f32> = (0..24 * 64).map(|at| if at % 3 == 0 { 0.0145 * number(at) } else { 0.5 + number(at) }).collect();
+    let code = |at: usize| {
+        let by = if at % 64 < 32 && at % 3 == 0 { Rounding::TowardZero } else { Rounding::NearestEven };
+        Format::E4m3.encode(f64::from(x[at]), by, Overflow::Saturate) as u8
+    };
+    let q = QTensor::new(QTensorParts {
+        format: Format::E4m3,
+        rows: 24,
+        cols: 64,
+        codes: (0..24 * 64).map(code).collect(),
+        granularity: Granularity::Tensor,
+        scale_format: Format::F32,
+        scale_inv: vec![1.0],
+        zero: Zero::None,
+        level: None,
+    })
+    .unwrap();
+    let x = Tensor::new(Format::F32, 24, 64, x).unwrap();
+    let (_, variant, words) = Cast::of(&x, &q).unwrap().encoded().unwrap();
+    assert_eq!(
+        (variant.as_str(), words.as_str()),
+        ("out.subnormal_cut", "subnormal codes are cut toward zero, in columns 0 … 31")
+    );
 }

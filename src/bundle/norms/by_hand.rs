@@ -130,6 +130,7 @@ fn divisors_are_named() {
         ("the sum of squares is divided by 128 instead of 96; and eps is 0.07", Box::new(|v| (v * 0.75 + 0.07).sqrt())),
         ("the variance is 1.307", Box::new(|v| (v * 1.3072 + 0.07).sqrt())),
         ("the root is not taken: values are divided by the variance", Box::new(|v| v + EPS)),
+        ("values are multiplied by the root, not divided", Box::new(|v| 1.0 / (v + EPS).sqrt())),
     ];
     for (words, divisor) in &ways {
         let found = layernorm(&|r, i| average(&r[i]), &|r, i, m| divisor(square(&r[i], m)));
@@ -284,6 +285,9 @@ fn divisors_are_compared_by_their_own_size() {
     assert!(words(&|v| (v + EPS).sqrt())[0].is_empty());
     assert!(words(&|v| v + EPS).contains(&squared));
     assert!(words(&|v| v.powf(0.75)).is_empty());
+    // As far off as f32 may be.
+    assert!(words(&|v| (v + EPS) * (1.0 + 1.5 * NEAR)).contains(&squared));
+    assert!(!words(&|v| (v + EPS) * (1.0 + 60.0 * NEAR)).contains(&squared));
 }
 
 /// One in fifty columns may have another gamma by chance, where all have another beta.
@@ -400,6 +404,38 @@ fn padding_that_is_summed_is_solved() {
         };
         assert!(words.contains(told), "{divisor}: {words}");
     }
+}
+
+/// Six rows tell their means to a thousandth, eighteen to a tenth and lie off by nearly that.
+#[test]
+fn rows_that_tell_their_means_better_count_more() {
+    let mut rows = rows();
+    for (i, x) in rows.iter_mut().enumerate() {
+        let m = average(x);
+        x.iter_mut().for_each(|x| *x += 1.0 + (i % 2) as f64 - m);
+    }
+    let line = |i: usize| {
+        let (off_mean, by) = if i < 6 { (1e-3, 0.0) } else { (0.1, 0.098) };
+        (i, Line { p: 1.0, mean: 1.25 * average(&rows[i]) + by, off_p: 1e-7, off_mean, made: (1.0, 1.0) })
+    };
+    let known: Vec<(usize, Line)> = (0..ROWS).map(line).collect();
+    let right = |rows: Rows, i: usize, j: usize| (rows[i][j] - average(&rows[i])) * gamma(j) + beta(j);
+    let words = with(Op::Layernorm, &rows, &right, |norm| norm.means(&known).into_iter().map(|m| m.words).collect::<Vec<_>>());
+    assert!(words.contains(&"the mean is 1.2500 times the right one".to_string()), "{words:?}");
+}
+
+/// Rows are longer by padding, and not shorter.
+#[test]
+fn padding_is_more_columns_than_there_are() {
+    let rows = rows();
+    let right = |rows: Rows, i: usize, j: usize| (rows[i][j] - average(&rows[i])) * gamma(j) + beta(j);
+    let of = |divisor: f64| {
+        let mean = |i: usize| (rows[i].iter().sum::<f64>() + 7.0) / divisor;
+        let see = |norm: &Norm| super::padding::means(norm, &solved(&rows, &mean, &|_| 1.0));
+        with(Op::Layernorm, &rows, &right, see).map(|found| found.words)
+    };
+    assert_eq!(of(100.0).unwrap(), "4 columns of padding, each 1.75, are summed too in the mean");
+    assert_eq!(of(92.0), None);
 }
 
 #[test]

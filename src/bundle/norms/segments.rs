@@ -303,6 +303,17 @@ mod tests {
     }
 
     #[test]
+    fn four_parts_are_told_and_the_fifth_is_counted() {
+        let of = |parts: &[(usize, usize)]| {
+            said(Op::Layernorm, &|i, j| parts.contains(&(i, j / 32)), &|r, i| own(r, (i + 1) % r.len())).unwrap().0
+        };
+        let four = of(&[(3, 1), (10, 0), (12, 2), (17, 1)]);
+        assert!(four.contains("row 17, columns 32 … 63") && !four.contains("in all"), "{four}");
+        let five = of(&[(3, 1), (10, 0), (12, 2), (17, 1), (20, 0)]);
+        assert!(five.contains("row 17, columns 32 … 63; 5 parts in rows 5 of 24 from 3 to 20 in all"), "{five}");
+    }
+
+    #[test]
     fn an_rmsnorm_has_no_mean() {
         let root = |x: &[f64]| (square(x, 0.0) + EPS).sqrt();
         let of = |by: &By| said(Op::Rmsnorm, &late, by);
@@ -327,6 +338,7 @@ mod tests {
         assert!(of(&late).is_some());
         assert_eq!(of(&|i, j| i % 2 == 1 && j < 32), None, "every second row");
         assert_eq!(of(&|_, j| j < 32), None, "every row");
+        assert_eq!(of(&|i, j| j / 32 == i * i % 3), None, "every row, at other columns");
         assert_eq!(of(&|i, _| matches!(i, 3 | 7 | 9)), None, "whole rows");
         assert_eq!(of(&|i, j| late(i, j) && j % 32 < 9), None, "nine columns");
         assert_eq!(of(&|i, j| late(i, j) && i == 3 && j % 32 < 20), None, "20 elements in all");

@@ -142,6 +142,7 @@ pub fn merged(norm: &Norm, known: &[(usize, Line)], add: &mut Add) {
 #[cfg(test)]
 mod tests {
     use super::super::by_hand::{COLS, EPS, average, beta, gamma, rows, square, with};
+    use super::partitions;
     use crate::op::Op;
 
     /// What is said of a layernorm whose rows have this mean and this variance.
@@ -186,5 +187,15 @@ mod tests {
         let words = said(&|x| (average(x), lanes(x)));
         assert!(words.contains("of 4 lanes (column j in lane (j / 1) mod 4) are merged without the term"), "{words}");
         assert_eq!(said(&|x| (average(x), square(x, average(x)))), "");
+    }
+
+    /// 20 columns in eight parts are seven of three: the eighth would have none.
+    #[test]
+    fn no_part_of_a_row_is_empty() {
+        let parts = |n: usize| partitions(n).into_iter().filter(|p| p.2.contains(" parts of ")).map(|p| (p.0, p.1));
+        assert!(!parts(20).any(|p| p.1 == 8) && parts(24).any(|p| p == (3, 8)));
+        for n in 2..200 {
+            assert!(parts(n).all(|(width, count)| n.div_ceil(width) == count), "{n}");
+        }
     }
 }

@@ -57,8 +57,7 @@ impl Cut {
                 contiguous(tile, &|tiles, s| tiles / parts + usize::from(s < tiles % parts), parts)
             }
             Cut::LongLast { tile, parts } => {
-                let rest = |tiles: usize| tiles - tiles / parts * (parts - 1);
-                contiguous(tile, &|tiles, s| if s + 1 == parts { rest(tiles) } else { tiles / parts }, parts)
+                contiguous(tile, &|tiles, s| if s + 1 == parts { tiles } else { tiles / parts }, parts)
             }
             Cut::Interleaved { tile, parts } => {
                 let part =

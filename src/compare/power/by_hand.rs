@@ -238,3 +238,10 @@ fn a_swap_of_scales_is_seen_by_the_line_that_gains() {
     assert_eq!(of(&[1.0, 2.0, 1.0], Spans::Other), None, "no two of them can be exchanged");
     assert_eq!(swap_share(&[], &[], &[]), None);
 }
+
+/// No scales hide nothing, and the least contrast is asked of those that are there.
+#[test]
+fn no_scales_have_any_contrast() {
+    let of = |values: &[f32]| contrast(&Scales { name: "a.scale_inv", values, spans: Spans::Other });
+    assert_eq!([of(&[]), of(&[0.5]), of(&[4.0, 0.5])], [f64::INFINITY, 2.0, 4.0]);
+}
