@@ -171,6 +171,12 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             );
         }
     }
+    borrowed_bits(g, side, &source, &mut all);
+    let mut add = |class: Class, variant: &str, words: String, bits: f64, value: At| {
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);
+        t.side(side).value = Some(value);
+        all.push(t);
+    };
     // A level of whole numbers over the codes whose product is kept in 8 bits.
     if q.format().is_integer()
         && let Some(steps) = multiples(g).map(Arc::new)
@@ -196,6 +202,32 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         }
     }
     all
+}
+
+/// Codes whose top bit, or all the others, are those of the code beside them: a mask or a shift that takes one nibble of a byte for both.
+fn borrowed_bits(g: &Given, side: Which, source: &Arc<Source>, all: &mut Vec<Theory>) {
+    let Some(f) = g.format() else { return };
+    let top = 1u8 << (f.bits() - 1);
+    let mut served = lanes();
+    served.push(("all codes".into(), 0.0, Arc::new(|_| true)));
+    for (lane, cost_of_lane, is) in served {
+        for far in [1usize, 2, 4] {
+            for (mask, what) in [(top, "sign (top bit)"), (top - 1, "bits below the sign")] {
+                let (x, is, name) = (source.clone(), is.clone(), side.name());
+                let words = format!("of {name}, {lane} have the {what} of the code at k xor {far}");
+                let bits = 5.0 + cost(far) + cost_of_lane;
+                let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.lane_bits"), words).bits(bits);
+                t.side(side).value = Some(Arc::new(move |i, k| {
+                    if !is(k) {
+                        return x.values[i * x.k + k];
+                    }
+                    let (own, other) = (x.code(i, k), x.code(i, (k ^ far).min(x.k - 1)));
+                    x.with(i, k, x.table[usize::from(own & !mask & (2 * top - 1) | other & mask)])
+                }));
+                all.push(t);
+            }
+        }
+    }
 }
 
 /// For every cell the whole number that its scale is of the largest unit of its row of the grid. `None`: some rows have none below 128.
@@ -366,4 +398,27 @@ pub fn strips(s: &System, side: Which) -> Vec<Theory> {
         t
     };
     [4usize, 8, 16, 32, 64].into_iter().filter(|w| !s.alone && *w <= rows).map(theory).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    #[test]
+    fn a_sign_of_the_other_nibble_is_told() {
+        const K: usize = 64;
+        let (a, b) = (wide(M, K), codes(Format::E2m1, N, K, 16, false, 3));
+        let x = a.to_f64();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            sum(K, |k| {
+                let (own, high) = (b.codes()[j * K + k], b.codes()[j * K + (k | 1)]);
+                let value = Format::E2m1.decode(u32::from(own & 7 | high & 8));
+                x[[i, k]] * value * f64::from(b.scale_inv()[j * 4 + k / 16])
+            })
+        });
+        assert_eq!(got.0, "bits_reinterpreted:b.lane_bits", "{}", got.1);
+        let words = "every first code of a pair (low nibbles) have the sign (top bit) of the code at k xor 1";
+        assert!(got.1.contains(words), "{}", got.1);
+    }
 }

@@ -15,12 +15,14 @@ pub mod address;
 pub mod after;
 pub mod atoms;
 pub mod batches;
+pub mod before_weights;
 pub mod behind;
 pub mod biases;
 pub mod bit_planes;
 pub mod by_element;
 pub mod carried;
 pub mod chance;
+pub mod clear_count;
 pub mod codes;
 pub mod complete;
 pub mod contents;
@@ -31,6 +33,7 @@ pub mod divisors;
 pub mod edge;
 pub mod effective;
 pub mod elsewhere;
+pub mod expert_strides;
 pub mod expert_tiles;
 pub mod experts;
 pub mod few_k;
@@ -66,7 +69,9 @@ pub mod met;
 pub mod mixed;
 pub mod offsets;
 pub mod one_part;
+pub mod out_tiles;
 pub mod output;
+pub mod padded_codes;
 pub mod pairs;
 pub mod part_sums;
 pub mod partials;
@@ -75,10 +80,12 @@ pub mod persistent;
 #[cfg(test)]
 mod place_tests;
 pub mod places;
+pub mod pooled;
 pub mod rank;
 pub mod reach;
 pub mod readings;
 pub mod rectangles;
+pub mod registers;
 pub mod related;
 pub mod replay;
 pub mod reread;
@@ -95,6 +102,7 @@ pub mod staged;
 pub mod stages;
 pub mod starts;
 pub mod steps;
+pub mod strayed_parts;
 pub mod sums;
 pub mod system;
 pub mod table;
@@ -149,6 +157,8 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
+        all.extend(registers::theories(s, side));
+        all.extend(pooled::theories(s, side));
         all.extend(layouts::theories(s, side));
         all.extend(values::theories(s, side));
         all.extend(readings::theories(s, side));
@@ -160,9 +170,11 @@ fn theories(s: &System) -> Vec<Theory> {
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
+    all.extend(expert_strides::theories(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(registers::of_result(s));
     all.extend(values::both_turned(s));
     all.extend(steps::theories(s));
     all.extend(sums::theories(s));
@@ -307,7 +319,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     let (system, picture) = tried.into_iter().next()?;
-    let old = || edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(|| memory::old(&system));
+    let old = || {
+        let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system));
+        edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(cleared)
+    };
     if let Some(old) = old().filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
@@ -398,7 +413,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 30] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 33] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -426,6 +441,9 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| like(&|| strayed_parts::theories(s)),
+        &|| padded_codes::theories(s),
+        &|| out_tiles::theories(s),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
