@@ -19,6 +19,7 @@ pub mod before_weights;
 pub mod behind;
 pub mod biases;
 pub mod bit_planes;
+pub mod borrows;
 pub mod by_element;
 pub mod carried;
 pub mod chance;
@@ -155,7 +156,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(lanes::theories(s, side));
         all.extend(lanes::strips(s, side));
         all.extend(codes::mixed(s, side));
-        all.extend(codes::borrowed(s, side));
+        all.extend(borrows::theories(s, side));
         all.extend(codes::addresses(s, side));
         all.extend(registers::theories(s, side));
         all.extend(pooled::theories(s, side));
