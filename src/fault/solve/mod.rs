@@ -13,6 +13,7 @@
 
 pub mod address;
 pub mod after;
+pub mod aligned;
 pub mod atoms;
 pub mod batches;
 pub mod before_weights;
@@ -157,6 +158,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(lanes::strips(s, side));
         all.extend(codes::mixed(s, side));
         all.extend(borrows::theories(s, side));
+        all.extend(aligned::theories(s, side));
         all.extend(codes::addresses(s, side));
         all.extend(registers::theories(s, side));
         all.extend(pooled::theories(s, side));
