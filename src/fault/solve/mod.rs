@@ -84,6 +84,7 @@ mod place_tests;
 pub mod places;
 pub mod pooled;
 pub mod rank;
+pub mod raw_bits;
 pub mod reach;
 pub mod readings;
 pub mod rectangles;
@@ -159,6 +160,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::mixed(s, side));
         all.extend(borrows::theories(s, side));
         all.extend(aligned::theories(s, side));
+        all.extend(raw_bits::theories(s, side));
         all.extend(codes::addresses(s, side));
         all.extend(registers::theories(s, side));
         all.extend(pooled::theories(s, side));
