@@ -84,6 +84,7 @@ mod place_tests;
 pub mod places;
 pub mod pooled;
 pub mod rank;
+pub mod ranks;
 pub mod raw_bits;
 pub mod reach;
 pub mod readings;
@@ -418,7 +419,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 33] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 34] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -448,6 +449,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| one_part::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
+        &|| like(&|| ranks::theories(s)),
         &|| out_tiles::theories(s),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
