@@ -118,6 +118,7 @@ pub mod tiles;
 pub mod two_numbers;
 pub mod uncleared;
 pub mod values;
+pub mod whole_sums;
 pub mod within;
 pub mod zero_sums;
 pub mod zeros;
@@ -419,7 +420,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 34] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 35] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -449,6 +450,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| one_part::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
+        &|| s.sides().iter().flat_map(|side| whole_sums::theories(s, *side)).collect(),
         &|| like(&|| ranks::theories(s)),
         &|| out_tiles::theories(s),
         &|| like(&|| uncleared::theories(s)),
