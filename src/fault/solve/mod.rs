@@ -113,6 +113,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod theory;
+pub mod tile_orders;
 pub mod tile_slices;
 pub mod tiles;
 pub mod two_numbers;
