@@ -46,6 +46,7 @@ mod foreign_tests;
 pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
+pub mod gathered;
 pub mod given;
 pub mod group_lists;
 pub mod group_rows;
