@@ -43,6 +43,7 @@ pub mod fixed_codes;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
+pub mod fractals;
 pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
@@ -422,7 +423,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 35] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 36] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -455,6 +456,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| s.sides().iter().flat_map(|side| whole_sums::theories(s, *side)).collect(),
         &|| like(&|| ranks::theories(s)),
         &|| out_tiles::theories(s),
+        &|| fractals::theories(s),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
