@@ -86,6 +86,7 @@ mod place_tests;
 pub mod places;
 pub mod pooled;
 pub mod prefetched;
+pub mod ran_on;
 pub mod rank;
 pub mod ranks;
 pub mod raw_bits;
@@ -424,7 +425,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 37] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 38] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -459,6 +460,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| out_tiles::theories(s),
         &|| fractals::theories(s),
         &|| prefetched::theories(s),
+        &|| like(&|| ran_on::theories(s)),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
