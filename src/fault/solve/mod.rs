@@ -122,6 +122,7 @@ pub mod tile_slices;
 pub mod tiles;
 pub mod two_numbers;
 pub mod uncleared;
+pub mod unrelated;
 pub mod values;
 pub mod whole_sums;
 pub mod within;
@@ -332,7 +333,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     }
     let (system, picture) = tried.into_iter().next()?;
     let old = || {
-        let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system));
+        let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system)).or_else(|| unrelated::theory(&system));
         edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(cleared)
     };
     if let Some(old) = old().filter(|_| pairs) {
