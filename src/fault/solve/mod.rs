@@ -35,6 +35,7 @@ pub mod divisors;
 pub mod edge;
 pub mod effective;
 pub mod elsewhere;
+pub mod empty_groups;
 pub mod expert_strides;
 pub mod expert_tiles;
 pub mod experts;
@@ -308,6 +309,13 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     }
     if free.is_some() {
         return free;
+    }
+    // What groups without tokens hold is another matter than what is wrong with the others.
+    if pairs
+        && near.is_none()
+        && let Some((system, singles)) = tried.iter().find_map(|(s, _)| empty_groups::beside(s, &all[..fixed]))
+    {
+        return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     // Of a last tile alone that has nothing of the product two faults are not asked.
     let tile = |(s, _): &(System<'s>, Option<String>)| {
