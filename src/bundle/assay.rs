@@ -6,7 +6,7 @@ pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
     Bundle, Out, cast, casts, clamped, clipped, decoded, encoders, exchange, formula, group_index, operand_bytes, order,
-    recipes, router, second, stages, there, ties, zero_blocks,
+    recipes, router, second, stages, tail_tokens, there, ties, zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -138,6 +138,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             .or_else(|| ties::explain(bundle))
             .or_else(|| order::explain(bundle))
             .or_else(|| group_index::explain(bundle))
+            .or_else(|| tail_tokens::explain(bundle))
             .or_else(|| in_sixteen(&found))
             .or_else(|| operand_bytes::explain(bundle, found.judgement()))
             .or_else(|| wrong_bits.as_ref().map(by_bits))

@@ -161,6 +161,14 @@ fn what_becomes_of_a_bias_of_experts_is_named() {
 }
 
 #[test]
+fn a_bias_by_the_global_number_of_a_local_expert_is_named() {
+    for p in all() {
+        let behind = p.adding(&|at| if at.e + 1 < EXPERTS { p.bias(at.e + 1, at.j) } else { 0.0 });
+        is_named(&behind, "addressing:out.bias_expert", &["that of expert e + 1, 0 behind the last", "global number"]);
+    }
+}
+
+#[test]
 fn a_bias_that_meets_weights_of_rows_otherwise_is_named() {
     for p in all().filter(|p| p.weighted) {
         let unweighted = p.written(&|at| p.weight(at.i) * at.sum + p.bias(at.e, at.j));
@@ -171,6 +179,9 @@ fn a_bias_that_meets_weights_of_rows_otherwise_is_named() {
         is_named(&both, "addressing:out.bias_expert + round_order:out.bias_unweighted", &words);
         let twice = p.written(&|at| p.weight(at.i) * (at.sum + p.weight(at.i) * p.bias(at.e, at.j)));
         is_named(&twice, "scale_doubled_inverted:out.bias_weighted", &["row_weights multiply the bias twice"]);
+        // Stored in a narrow type before its weight.
+        let stored = p.written(&|at| p.weight(at.i) * round(Format::E5m2, at.sum + p.bias(at.e, at.j)));
+        is_named(&stored, "round_order:out.rounded_before_weight", &["stored in e5m2 before its row_weight multiplies it"]);
         // Weights that are left out, of sum and bias alike.
         let without = p.written(&|at| at.sum + p.bias(at.e, at.j));
         is_named(&without, "silent_skip:row_weights", &["left out"]);

@@ -97,6 +97,7 @@ mod stages;
 #[cfg(test)]
 mod step_tests;
 mod subgroups;
+mod tail_tokens;
 #[cfg(test)]
 mod tests;
 mod there;
@@ -168,6 +169,8 @@ pub struct Bundle {
     pub sample: Option<String>,
     /// What the file holds, where that is nothing: the rest stands for it.
     pub empty: Option<Empty>,
+    /// Codes whose last group goes on behind its end (gradients of weights).
+    pub behind: Vec<tail_tokens::Behind>,
 }
 
 /// Operands of a bundle, with the shape its result must have.
@@ -180,6 +183,7 @@ struct ReadOperands {
     offs: Option<Vec<usize>>,
     out: Vec<usize>,
     order: Option<Vec<usize>>,
+    behind: Vec<tail_tokens::Behind>,
 }
 
 impl Bundle {
@@ -217,7 +221,7 @@ impl Bundle {
         }
         known_tensors(file, &meta)?;
         let named = |e: Error| in_file(file, e);
-        let ReadOperands { a, b, bias, gamma, beta, offs, out, order } = operands(file, &meta).map_err(named)?;
+        let ReadOperands { a, b, bias, gamma, beta, offs, out, order, behind } = operands(file, &meta).map_err(named)?;
         let out = result(file, &meta, &out).map_err(named)?;
         if let (Some((first, second)), Some(text)) = (&mut meta.recipe, file.metadata.get("recipe")) {
             let (of_first, of_second) = text.split_once('+').unwrap_or((text, text));
@@ -229,7 +233,21 @@ impl Bundle {
             recipes::as_stored(of_first, first, if reads { a.any() } else { result });
             recipes::as_stored(of_second, second, b.any());
         }
-        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out, order, sample: None, empty: None })
+        Ok(Bundle {
+            path: file.path.clone(),
+            meta,
+            a,
+            b,
+            bias,
+            gamma,
+            beta,
+            offs,
+            out,
+            order,
+            sample: None,
+            empty: None,
+            behind,
+        })
     }
 
     /// The result of `file`, an output bundle, for the operands of this one's: what a candidate process answers with. Its metadata
@@ -372,7 +390,8 @@ fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
         _ => vector("bias", b_rows, "one a column of the result")?,
     };
     let beta = vector("beta", k, "one a column")?;
-    Ok(ReadOperands { a, b, bias, gamma, beta, offs, out, order })
+    let behind = tail_tokens::read(file, meta, offs.as_deref().unwrap_or_default());
+    Ok(ReadOperands { a, b, bias, gamma, beta, offs, out, order, behind })
 }
 
 /// The bias of a grouped product, a row for each of E experts: `[E,N]` as it is, `[N]` for all of them. Errors: other shapes and dtypes.

@@ -70,14 +70,35 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
             "columns of a are taken in the order of their groups, and those of b in the stored order",
         ),
     ];
-    ways.into_iter().find_map(|(a, b, class, words)| {
-        let (a, b) = (
-            if a { as_stored(&bundle.a)? } else { bundle.a.clone() },
-            if b { as_stored(&bundle.b)? } else { bundle.b.clone() },
-        );
-        let other = Bundle { a, b, order: None, ..bundle.clone() };
+    ways.into_iter()
+        .find_map(|(a, b, class, words)| {
+            let (a, b) = (
+                if a { as_stored(&bundle.a)? } else { bundle.a.clone() },
+                if b { as_stored(&bundle.b)? } else { bundle.b.clone() },
+            );
+            let other = Bundle { a, b, order: None, ..bundle.clone() };
+            let passes = super::assay::verdict_alone(&other).is_ok_and(|v| v == Verdict::Pass);
+            passes.then(|| Finding::solved(class, "b.g_idx", words.into()))
+        })
+        .or_else(|| turned(bundle, order))
+}
+
+/// Columns of one operand that are gathered by another order than that of the groups, the other's being right: the inverse of it, or the order twice.
+fn turned(bundle: &Bundle, order: &[usize]) -> Option<Finding> {
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(at, j)| inverse[*j] = at);
+    // Column p of what was stored is column inverse[p] of what is in order.
+    let back: Vec<usize> = inverse.iter().map(|j| inverse[*j]).collect();
+    let ways = [(&back[..], "the inverse of the order of their groups"), (order, "the order of their groups, applied twice")];
+    ways.into_iter().flat_map(|way| [(true, way), (false, way)]).find_map(|(of_a, (columns, how))| {
+        let turn = |side: &BundleOperand, this: bool| {
+            if this { ordered(side.clone(), columns).ok() } else { Some(side.clone()) }
+        };
+        let other = Bundle { a: turn(&bundle.a, of_a)?, b: turn(&bundle.b, !of_a)?, order: None, ..bundle.clone() };
         let passes = super::assay::verdict_alone(&other).is_ok_and(|v| v == Verdict::Pass);
-        passes.then(|| Finding::solved(class, "b.g_idx", words.into()))
+        let (name, rest) = if of_a { ("a", "b") } else { ("b", "a") };
+        let words = format!("columns of {name} are gathered by {how}, those of {rest} by the order itself");
+        passes.then(|| Finding::solved(Class::Addressing, "b.g_idx", words))
     })
 }
 

@@ -196,6 +196,36 @@ fn an_index_of_groups_that_serves_many_columns_is_named() {
     assert_eq!(super::named_tests::found(&written(&|k| index[k])).0, Verdict::Pass);
 }
 
+/// Act-order by its inverse: of the values, or of the codes alone.
+#[test]
+fn columns_that_are_gathered_by_the_inverse_order_are_named() {
+    let (m, n, k) = (24, 32, 96);
+    let x = values(Format::Bf16, m, k, 114);
+    let q = quantized("affine_sym:int4:g32", n, k, 115);
+    let index: Vec<usize> = (0..k).map(|j| j * 5 % k / 32).collect();
+    let mut order: Vec<usize> = (0..k).collect();
+    order.sort_by_key(|j| (index[*j], *j));
+    let mut inverse = vec![0; k];
+    order.iter().enumerate().for_each(|(at, j)| inverse[*j] = at);
+    for of_a in [true, false] {
+        let (a, b) = if of_a { (&inverse, &order) } else { (&order, &inverse) };
+        let y = |i: usize, j: usize| -> f64 {
+            let code = |p: usize| q.format().decode(u32::from(q.codes()[j * k + b[p]]));
+            (0..k)
+                .map(|p| f64::from(x.row(i)[a[p]]) * round(Format::Bf16, code(p) * f64::from(q.scale_inv()[j * 3 + p / 32])))
+                .sum()
+        };
+        let mut w = Writer::new("gemm");
+        w.values("a", &[m, k], &x).codes("b", &q, None, None).unwrap();
+        w.i32s("b.g_idx", &[k], &index.iter().map(|g| *g as i32).collect::<Vec<_>>());
+        let out = (0..m * n).map(|at| round(Format::Bf16, y(at / n, at % n)) as f32).collect();
+        w.values("out", &[m, n], &Tensor::rounded(Format::Bf16, m, n, out).unwrap());
+        let words =
+            format!("columns of {} are gathered by the inverse of the order of their groups", if of_a { "a" } else { "b" });
+        is_named(&w, "addressing:b.g_idx", &[&words]);
+    }
+}
+
 /// Act-order that is not read, or read for one column in 16, and zero points that are one more.
 #[test]
 fn an_index_of_groups_beside_shifted_zero_points_is_named() {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// Steps of K that kernels take.
 const STEPS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
-/// Equations for each unknown, at least; multiply-adds of one way.
+/// Equations that a line has more than unknowns, at least, and for each unknown, of all lines together; multiply-adds of one way.
+const MORE: usize = 12;
 const EQUATIONS: usize = 2;
 const WORK: usize = 1 << 30;
 /// Lines that are solved first.
@@ -40,7 +41,7 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
     let (lines, others) = if unknown == Which::A { (s.rows, s.cols) } else { (s.cols, s.rows) };
     // Behind the last row of the other operand nobody knows either.
     let others = others.checked_sub(1)?;
-    (others >= EQUATIONS * by && lines * others * by * by <= WORK).then_some(())?;
+    (others >= by + MORE && lines * others * by * by <= WORK).then_some(())?;
     let next: Vec<Vec<f64>> = (0..others).map(|y| (0..by).map(|t| known.past(past, y, s.k + t)).collect()).collect();
     let place = move |x: usize, y: usize| if unknown == Which::A { (x, y) } else { (y, x) };
     let cols = s.cols;
@@ -66,7 +67,7 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
             normal.add(next, more, 1.0 / (r * r));
             equations.push((next, more, r));
         }
-        (equations.len() >= EQUATIONS * by).then_some(())?;
+        (equations.len() >= by + MORE).then_some(())?;
         let g = normal.solve()?;
         let fits = |(next, more, r): &(&Vec<f64>, f64, f64)| {
             let made: f64 = next.iter().zip(&g).map(|(x, g)| x * g).sum();
@@ -76,7 +77,8 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
     };
     let wrong: Vec<usize> =
         (0..lines).filter(|x| (0..others).any(|y| s.is_wrong[place(*x, y).0 * cols + place(*x, y).1])).collect();
-    (!wrong.is_empty()).then_some(())?;
+    // What lines say beyond their unknowns.
+    (wrong.len() * (others - by) >= EQUATIONS * by).then_some(())?;
     for at in 0..FIRST.min(wrong.len()) {
         solve(wrong[at * (wrong.len() - 1) / FIRST.min(wrong.len()).max(1)])?;
     }
@@ -106,4 +108,26 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
         v + more + bias.at(i, j)
     }));
     Some(t)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, codes, found, noise, sum, wide};
+
+    /// Fewer equations than twice the numbers that are solved: all lines together say enough.
+    #[test]
+    fn numbers_behind_rows_that_meet_the_next_weights_are_told() {
+        const K: usize = 40;
+        let n = 60;
+        let (a, b) = (wide(M, K), codes(Format::Int8, n, K, 8, false, 87));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let stale = |i: usize, t: usize| 2.0 * noise(40_000 + i * 24 + t) - 1.0;
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let on = |t: usize| if j + 1 < n { stale(i, t) * y[[j + 1, t]] } else { 0.0 };
+            sum(K, |k| x[[i, k]] * y[[j, k]]) + sum(24, on)
+        });
+        assert_eq!(got.0, "k_tail:k.behind", "{}", got.1);
+        assert!(got.1.contains("24 more columns are summed, of b the start of its next row, with its scales"), "{}", got.1);
+    }
 }

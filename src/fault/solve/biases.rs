@@ -111,6 +111,23 @@ pub fn of_experts(s: &System, add: &mut Add) {
         let words = format!("the bias is taken {how}: {}", way.words.replace(" rows apart", " numbers apart"));
         ways.push((words, way.bits, values));
     }
+    // Local experts by their global number: what lies behind the last is not theirs, and read as 0.
+    let experts = bias.experts();
+    let of = |f: &dyn Fn(usize) -> usize| -> Vec<f64> {
+        (0..stored.len()).map(|at| stored.get(f(at / s.cols) * s.cols + at % s.cols).copied().unwrap_or(0.0)).collect()
+    };
+    for by in 2..=8usize {
+        for d in (0..by).filter(|_| experts > 2) {
+            let plus = if d == 0 { String::new() } else { format!(" + {d}") };
+            let words =
+                format!("the bias of expert e is that of expert {by}·e{plus}, 0 behind the last: a global number of experts");
+            ways.push((words, 3.0 + maps::cost(by) + d as f64, of(&|e| by * e + d)));
+        }
+    }
+    for d in 1..experts {
+        let words = format!("the bias of expert e is that of expert e + {d}, 0 behind the last: a global number of experts");
+        ways.push((words, 2.0 + maps::cost(d), of(&|e| e + d)));
+    }
     // Experts that have rows, one after the other.
     let full: Vec<usize> = (0..bias.experts()).filter(|e| s.parts.get(*e).is_some_and(|p| !p.rows.is_empty())).collect();
     let before = |e: usize| full.iter().filter(|x| **x < e).count();

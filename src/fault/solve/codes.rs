@@ -257,6 +257,15 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             );
         }
     }
+    // A row stride of 0; of experts, each by itself.
+    if experts > 1 {
+        let words = format!("from the first row of each {per}: a row stride of 0");
+        add(Class::Addressing, "row_shared", words, 1.0, Arc::new(move |i, k| Some(i / per * per * k_all + k)));
+    }
+    if rows > 1 {
+        let words = "from row 0 for all: a row stride of 0";
+        add(Class::Addressing, "row_shared", words.into(), -unlikely, Arc::new(move |_, k| Some(k)));
+    }
     add(
         Class::Addressing,
         "row_reversed",
@@ -484,48 +493,4 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
         t
     };
     ways.into_iter().map(theory).collect()
-}
-
-/// A subtraction over packed integers whose borrow reaches the next lane: the code `far` behind a negative one is one less.
-pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
-    let g = s.given(side);
-    let name = side.name();
-    let Some(q) = g.q.as_ref().filter(|q| q.format().is_integer()) else { return Vec::new() };
-    let zeros = g.zero.as_ref().filter(|z| z.1.is_none()).map(|z| &z.0);
-    let right = g.values.clone();
-    let steps: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
-    let (tile, cols, k_all) = (g.tile, g.grid.1, g.k);
-    let mut all = Vec::new();
-    for far in [1usize, 2, 4, 8] {
-        for every in [1usize, 2, 4, 8, 16] {
-            let mut any = false;
-            // Within a word of `every` steps of `far`, or without end; what lends may turn negative by it and borrow itself.
-            let mut lends = vec![false; q.codes().len()];
-            let mut lent_to = vec![false; q.codes().len()];
-            for at in 0..q.codes().len() {
-                let k = at % g.k;
-                let lent = k >= far && (every == 1 || !(k / far).is_multiple_of(every)) && lends[at - far];
-                let zero = zeros.map_or(0.0, |z| z[at / g.k / g.tile.0 * g.grid.1 + k / g.tile.1]);
-                lends[at] = g.table[usize::from(q.codes()[at])] - zero - f64::from(u8::from(lent)) < 0.0;
-                any |= lent;
-                lent_to[at] = lent;
-            }
-            if !any {
-                continue;
-            }
-            let word = if every == 1 { String::new() } else { format!(" of its {every}") };
-            let words = format!(
-                "of {name}, a code is one less where the one {far} before it{word} is negative: a borrow reaches the next lane"
-            );
-            let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.borrow"), words)
-                .bits(6.0 + cost(far) + cost(every));
-            let (right, steps) = (right.clone(), steps.clone());
-            t.side(side).value = Some(Arc::new(move |i, k| {
-                let at = i * k_all + k;
-                right[at] - if lent_to[at] { steps[i / tile.0 * cols + k / tile.1] } else { 0.0 }
-            }));
-            all.push(t);
-        }
-    }
-    all
 }

@@ -62,7 +62,10 @@ pub fn contents(s: &System) -> Vec<Theory> {
             if what == "zero" { "zeros" } else { "unwritten" },
             format!("the whole result is {what}: nothing was computed or written"),
         ),
-        Some(r) => place(s, r, what),
+        Some(r) => match in_tiles(s, what, &held) {
+            Some((class, variant, why)) => (class, variant, format!("{} are {what}: {why}", r.words)),
+            None => place(s, r, what),
+        },
     };
     // Numbers that nothing is known of say less than those of another place.
     let bits = match what {
@@ -74,12 +77,27 @@ pub fn contents(s: &System) -> Vec<Theory> {
     let (actual, cols) = (s.actual.to_vec(), s.cols);
     t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
     // Each rectangle is four numbers: where groups that end early say the same, they say it shorter.
-    if let Some(r) = region.as_ref().filter(|r| r.words.contains("rectangles")) {
+    let told = t.detail.contains("tile t is taken") || t.detail.contains("the next row with it");
+    if let Some(r) = region.as_ref().filter(|r| r.words.contains("rectangles") && !told) {
         t.bits = 20.0 * r.tiles.len() as f64;
     }
     t.region = region;
     found.push(t);
     found
+}
+
+/// Tiles that nobody made, or that another one is stored over, where their places say why.
+fn in_tiles(s: &System, what: &str, held: &dyn Fn(usize) -> bool) -> Option<(Class, &'static str, String)> {
+    (what == "zero" && !s.alone).then_some(())?;
+    if let Some((tile, high, width)) = edge::overhung_tiles(s, held) {
+        let words = format!(
+            "the last tile of {tile} columns is stored whole, columns 0 … {} of the next row with it; tiles of {high} rows are stored behind each other, and \
+             the first row of each is its own",
+            width - 1
+        );
+        return Some((Class::MnEdge, "overrun", words));
+    }
+    super::tile_orders::left_out(s.rows, s.cols, held).map(|words| (Class::SilentSkip, "tiles", words))
 }
 
 /// Inf and NaN in just those elements that a scale takes part in whose reciprocal is Inf in f32, as that of the block before is divided out.

@@ -99,6 +99,15 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
         );
         add(Class::ZpOffset, "code_offset", "decoded one too large".into(), 3.0, each(&|_, x| x + 1.0));
         add(Class::ZpOffset, "code_offset", "decoded one too small".into(), 3.0, each(&|_, x| x - 1.0));
+        // A zero point once more: that of the unsigned type that a signed one was stored as.
+        let twice = 2.0 * half as f64;
+        for (d, more) in [(half as f64, 1.0), (twice, 2.0), (0.5 * half as f64, 3.0)] {
+            for (by, how) in [(-d, "small"), (d, "large")] {
+                let words = format!("decoded {d} too {how}, as if a zero point were taken off once more");
+                let words = if by > 0.0 { words.replace("taken off once more", "left in") } else { words };
+                add(Class::ZpOffset, "code_offset", words, 3.0 + more, each(&|_, x| x + by));
+            }
+        }
         add(Class::CodecEdge, "clamped", format!("decoded and clamped to {top}"), 3.0, each(&|_, x| x.min(top)));
         return all;
     }
@@ -286,6 +295,11 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
     all
 }
 
+/// Whether these are words of a constant that is added to every code: beside zero points it is one of them.
+pub fn is_offset(words: &str) -> bool {
+    words.contains("offset by") || words.contains("as if a zero point")
+}
+
 /// The positive values of bitsandbytes' fp4, by code.
 const BITSANDBYTES: [f64; 8] = [0.0, 0.005_208_333_333, 0.666_666_67, 1.0, 0.333_333_33, 0.5, 0.166_666_67, 0.25];
 
@@ -298,7 +312,7 @@ pub fn decoded(s: &System, side: Which) -> Vec<Theory> {
         .into_iter()
         .map(|(class, variant, words, bits, table)| {
             // With zero points an offset of the codes is one of them.
-            let bits = if g.zero.is_some() && words.contains("offset by") { bits + 6.0 } else { bits };
+            let bits = if g.zero.is_some() && is_offset(&words) { bits + 6.0 } else { bits };
             // … and so is a sign: 2^bits too low from the middle on; another float's codes are none.
             let class =
                 if g.zero.is_some() && f.is_integer() && matches!(variant, "read_as" | "clamped") && !words.contains("as e") {
@@ -312,4 +326,23 @@ pub fn decoded(s: &System, side: Which) -> Vec<Theory> {
             t
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    #[test]
+    fn a_zero_point_that_is_taken_off_once_more_is_told() {
+        const K: usize = 64;
+        let (a, b) = (wide(M, K), codes(Format::Int4, N, K, 16, false, 5));
+        let x = a.to_f64();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let value = |k: usize| Format::Int4.decode(u32::from(b.codes()[j * K + k])) - 8.0;
+            sum(K, |k| x[[i, k]] * value(k) * f64::from(b.scale_inv()[j * 4 + k / 16]))
+        });
+        assert_eq!(got.0, "zp_offset:b.code_offset", "{}", got.1);
+        assert!(got.1.contains("decoded 8 too small, as if a zero point were taken off once more"), "{}", got.1);
+    }
 }

@@ -4,7 +4,7 @@
 //! value(i, k) = (T(code) − zero)·scale,  or T(code)·scale without the zero point          k < ⌊K/t⌋·t,  or k ≥ ⌊K/t⌋·t
 //! ```
 
-use super::decoded::tables;
+use super::decoded::{is_offset, tables};
 use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
@@ -63,7 +63,7 @@ fn decoders(s: &System, side: Which) -> Vec<Decoder> {
             all.push((class, variant, words, bits + 1.0, table.clone(), false));
         }
         // With zero points a constant off is one of them.
-        let bits = if g.zero.is_some() && words.contains("offset by") { bits + 6.0 } else { bits };
+        let bits = if g.zero.is_some() && is_offset(&words) { bits + 6.0 } else { bits };
         all.push((class, variant, words, bits, table, true));
     }
     if whole_zeros {

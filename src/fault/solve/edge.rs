@@ -26,6 +26,17 @@ pub fn overhung(s: &System, r: &Region) -> Option<usize> {
     overhang(s.cols, width).filter(|_| first && r.tiles.is_empty() && 2 * width <= s.cols)
 }
 
+/// The same where tiles have several rows of their own: the first of each keeps what its own tile stores last. Tile, height, width.
+pub fn overhung_tiles(s: &System, held: &dyn Fn(usize) -> bool) -> Option<(usize, usize, usize)> {
+    let is_wrong = |i: usize| (0..s.cols).any(|j| s.is_wrong[i * s.cols + j]);
+    let spared: Vec<usize> = (0..s.rows).filter(|i| !is_wrong(*i)).collect();
+    let high = TILES.into_iter().find(|h| *h >= LEAST / 2 && spared.iter().copied().eq((0..s.rows).step_by(*h)))?;
+    let width = (0..s.cols).rposition(|j| (0..s.rows).any(|i| s.is_wrong[i * s.cols + j]))? + 1;
+    let tile = overhang(s.cols, width).filter(|_| 2 * width <= s.cols)?;
+    let whole = |i: usize| i.is_multiple_of(high) || (0..width).all(|j| held(i * s.cols + j));
+    (spared.len() > 1 && (0..s.rows).all(whole)).then_some((tile, high, width))
+}
+
 /// The last tile of columns, stored whole: what it holds behind the last column lies over the start of the next row. What that is nobody knows;
 /// that the first row is spared and the width is what the columns lack to whole tiles says so.
 pub fn overrun(s: &System) -> Option<Theory> {

@@ -9,7 +9,7 @@ use crate::parallel;
 use std::sync::Arc;
 
 /// Multiply-adds of one search.
-const WORK: usize = 1 << 28;
+pub const WORK: usize = 1 << 28;
 
 /// All of them.
 pub fn theories(s: &System) -> Vec<Theory> {
@@ -20,7 +20,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if all.is_empty() {
         all.extend(shuffled(s));
     }
-    let others = [gathered, super::biases::theories, stages, workspaces, waves, loads];
+    let others = [super::gathered::theories, super::biases::theories, stages, workspaces, waves, loads];
     all.extend(others.iter().flat_map(|of| of(s)));
     all
 }
@@ -135,124 +135,6 @@ fn shuffled(s: &System) -> Vec<Theory> {
         return vec![t];
     }
     Vec::new()
-}
-
-/// Rows of a that are gathered from other rows, and by what group's weights they are multiplied; columns by other rows of b.
-fn gathered(s: &System) -> Vec<Theory> {
-    [Which::A, Which::B].into_iter().filter_map(|side| gathered_by(s, side)).collect()
-}
-
-fn gathered_by(s: &System, side: Which) -> Option<Theory> {
-    let (g, o) = (s.given(side), s.given(side.other()));
-    (s.parts.iter().all(|p| p.k.len() == s.k)).then_some(())?;
-    // Each line of this side, and the elements that it makes.
-    let mut wanted: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
-    for (p, part) in s.parts.iter().enumerate() {
-        let n = if side == Which::A { part.rows.len() } else { s.cols };
-        for x in 0..n {
-            let line = if side == Which::A { part.a + x } else { part.b + x };
-            let mut places: Vec<(usize, usize)> = match side {
-                Which::A => (0..s.cols).map(|j| (part.rows.start + x, j)).collect(),
-                Which::B => part.rows.clone().map(|i| (i, x)).collect(),
-            };
-            places.retain(|(i, j)| s.region.as_ref().is_none_or(|r| r.has(*i, *j)));
-            spread(&mut places, 6);
-            if places.len() >= 3 && places.iter().any(|(i, j)| s.is_wrong[i * s.cols + j]) {
-                wanted.push((line, places));
-            }
-        }
-        if p > 256 {
-            return None;
-        }
-    }
-    (!wanted.is_empty() && wanted.len() * g.rows * s.k <= 4 * WORK && g.rows >= 4).then_some(())?;
-    // By value; else a code with the scale of its own place.
-    let right = Theory::right();
-    let find = |scaled: bool| -> Option<Vec<(usize, usize)>> {
-        let source = |n: usize| -> (usize, Option<usize>) {
-            let (line, places) = &wanted[n];
-            let by = |from: usize| {
-                places.iter().all(|(i, j)| {
-                    let Some((ra, rb, _)) = s.lines(*i, *j) else { return false };
-                    let other = if side == Which::A { rb } else { ra };
-                    let (x, y) = (&g.values[from * s.k..(from + 1) * s.k], &o.values[other * s.k..(other + 1) * s.k]);
-                    let (mut sum, mut size) = (0.0, 0.0);
-                    for (x, y) in x.iter().zip(y) {
-                        sum += x * y;
-                        size += (x * y).abs();
-                    }
-                    if scaled {
-                        let by = g.step(*line, 0) / g.step(from, 0);
-                        (sum, size) = (sum * by, size * by.abs());
-                    }
-                    s.may(*i, *j, sum, size)
-                })
-            };
-            let own = places.iter().all(|(i, j)| s.fits(&right, *i, *j));
-            (*line, if own { Some(*line) } else { (0..g.rows).find(|from| by(*from)) })
-        };
-        behind(&parallel::collect(wanted.len(), source), g.rows)
-    };
-    let one = g.grid.1 == 1 && g.q.is_some() && g.grid.0 > 1;
-    let (found, scaled) = match find(false) {
-        Some(found) => (found, false),
-        None if one => (find(true)?, true),
-        None => return None,
-    };
-    let mut from: Vec<usize> = (0..g.rows).collect();
-    found.iter().for_each(|(line, source)| from[*line] = *source);
-    let moved: Vec<usize> = (0..g.rows).filter(|x| from[*x] != *x).collect();
-    (!moved.is_empty()).then_some(())?;
-    let name = side.name();
-    let far = |x: usize| from[x] as i64 - x as i64;
-    // One distance for each group, or for all.
-    let mut by_group: Vec<String> = Vec::new();
-    let steady = s.parts.len() > 1
-        && s.parts.iter().enumerate().all(|(e, p)| {
-            let lines = if side == Which::A { p.a..p.a + p.rows.len() } else { p.b..p.b + s.cols };
-            let mut d: Vec<i64> = lines.filter(|x| from[*x] != *x).map(far).collect();
-            d.dedup();
-            if let [d] = d[..] {
-                by_group.push(format!("{d:+} in group {e}"));
-            }
-            d.len() <= 1
-        });
-    let some: Vec<String> = moved.iter().take(6).map(|x| format!("{x} ← {}", from[*x])).collect();
-    let lost = moved.iter().filter(|x| from[**x] >= g.rows).count();
-    let past = if lost > 0 { format!(", {lost} of them behind the last") } else { String::new() };
-    let what = if scaled { ", by their own scales" } else { "" };
-    let (how, bits) = if steady {
-        (by_group.join(", "), 8.0 + 4.0 * by_group.len() as f64)
-    } else {
-        (some.join(", "), 8.0 + moved.len() as f64 * (g.rows as f64).log2())
-    };
-    let words = format!("rows of {name} are read from other places{what}{past}: {how}");
-    let class = if s.parts.len() > 1 { Class::GroupBoundary } else { Class::Addressing };
-    let mut t = Theory::new(class, name, format!("{name}.gathered"), words).bits(bits);
-    t.freedom = if steady { by_group.len() } else { moved.len() };
-    let (values, k_all, rows) = (g.values.clone(), s.k, g.rows);
-    let by: Vec<f64> =
-        (0..g.rows).map(|x| if scaled && from[x] < rows { g.step(x, 0) / g.step(from[x], 0) } else { 1.0 }).collect();
-    if side == Which::A && from.iter().any(|x| *x >= rows) {
-        // Nobody knows what lies there.
-        let lost: Vec<bool> = (0..s.rows).map(|i| s.lines(i, 0).is_some_and(|(a, _, _)| from[a] >= rows)).collect();
-        let (actual, cols, bias) = (s.actual.to_vec(), s.cols, s.bias.clone());
-        t.finish = Some(Arc::new(move |i, j, v| if lost[i] { actual[i * cols + j] } else { v + bias.at(i, j) }));
-    }
-    t.side(side).value = Some(Arc::new(move |i, k| if from[i] < rows { values[from[i] * k_all + k] * by[i] } else { 0.0 }));
-    Some(t)
-}
-
-/// The row that each line is read from. A few that are none's are read behind the last row, where the line before them has the row before.
-fn behind(found: &[(usize, Option<usize>)], rows: usize) -> Option<Vec<(usize, usize)>> {
-    let mut all: Vec<(usize, usize)> = Vec::with_capacity(found.len());
-    let mut missed = 0;
-    for (line, from) in found {
-        let next = all.last().filter(|(before, from)| before + 1 == *line && *from + 1 >= rows).map(|(_, from)| from + 1);
-        missed += usize::from(from.is_none());
-        all.push((*line, from.or(next)?));
-    }
-    (missed * 8 <= found.len()).then_some(all)
 }
 
 /// One stage of K that holds another: of one operand, by the sums of its products with what stays.

@@ -119,6 +119,7 @@ impl Given {
     pub fn past(&self, past: Past, i: usize, k: usize) -> f64 {
         let flat = match past {
             Past::NextGroup(rows) => (i + rows) * self.k + k - self.k,
+            Past::Stage(back) => i * self.k + k - back,
             _ => i * self.k + k,
         };
         let (Some(q), Past::Next | Past::NextBare | Past::Zero) = (&self.q, past) else {

@@ -171,6 +171,13 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             );
         }
     }
+    borrowed_bits(g, side, &source, &mut all);
+    unmasked(g, side, &source, &mut all);
+    let mut add = |class: Class, variant: &str, words: String, bits: f64, value: At| {
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);
+        t.side(side).value = Some(value);
+        all.push(t);
+    };
     // A level of whole numbers over the codes whose product is kept in 8 bits.
     if q.format().is_integer()
         && let Some(steps) = multiples(g).map(Arc::new)
@@ -196,6 +203,70 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         }
     }
     all
+}
+
+/// Codes whose top bit, or all the others, are those of the code beside them: a mask or a shift that takes one nibble of a byte for both.
+fn borrowed_bits(g: &Given, side: Which, source: &Arc<Source>, all: &mut Vec<Theory>) {
+    let Some(f) = g.format() else { return };
+    let top = 1u8 << (f.bits() - 1);
+    let mut served = lanes();
+    served.push(("all codes".into(), 0.0, Arc::new(|_| true)));
+    for (lane, cost_of_lane, is) in served {
+        for far in [1usize, 2, 4] {
+            for (mask, what) in [(top, "sign (top bit)"), (top - 1, "bits below the sign")] {
+                let (x, is, name) = (source.clone(), is.clone(), side.name());
+                let words = format!("of {name}, {lane} have the {what} of the code at k xor {far}");
+                let bits = 5.0 + cost(far) + cost_of_lane;
+                let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.lane_bits"), words).bits(bits);
+                t.side(side).value = Some(Arc::new(move |i, k| {
+                    if !is(k) {
+                        return x.values[i * x.k + k];
+                    }
+                    let (own, other) = (x.code(i, k), x.code(i, (k ^ far).min(x.k - 1)));
+                    x.with(i, k, x.table[usize::from(own & !mask & (2 * top - 1) | other & mask)])
+                }));
+                all.push(t);
+            }
+        }
+    }
+}
+
+/// Codes that are not masked out of their word: each keeps what lies below it, as a fraction, or what lies above it.
+fn unmasked(g: &Given, side: Which, source: &Arc<Source>, all: &mut Vec<Theory>) {
+    let Some(f) = g.format().filter(|f| f.is_integer()) else { return };
+    let bits = f.bits() as i32;
+    let signed = f.min_finite() < 0.0;
+    let whole = f64::from(1u32 << bits);
+    let words = [8i32, 16, 32].map(|word| (word / bits) as usize).into_iter().filter(|n| *n > 1);
+    for (n, high_first, below) in words.flat_map(|n| [(n, false, true), (n, false, false), (n, true, true), (n, true, false)]) {
+        let (x, name) = (source.clone(), side.name());
+        let (kept, rest) = if below { ("below", "as a fraction of it") } else { ("above", "on top of it") };
+        let order = if high_first { ", the first the highest" } else { "" };
+        let words = format!(
+            "of {name}, codes are not masked out of their words of {n}{order}: each keeps the bits of those {kept} it {rest}"
+        );
+        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.unmasked"), words)
+            .bits(4.0 + cost(n) + f64::from(u8::from(high_first)));
+        t.side(side).value = Some(Arc::new(move |i, k| {
+            let first = k / n * n;
+            // A lane's place in its word, and the element that is there.
+            let turn = |lane: usize| if high_first { n - 1 - lane } else { lane };
+            let lane = turn(k - first);
+            let raw = |lane: usize| {
+                let at = first + turn(lane);
+                if at < x.k { f64::from(x.code(i, at)) } else { 0.0 }
+            };
+            let far = |other: usize| whole.powi(other as i32 - lane as i32);
+            if below {
+                let more: f64 = (0..lane).map(|l| raw(l) * far(l)).sum();
+                return x.with(i, k, x.own(i, k) + more);
+            }
+            // The top one has the sign of the word, and all others none.
+            let top = |l: usize, c: f64| if signed && l + 1 == n && c >= 0.5 * whole { c - whole } else { c };
+            x.with(i, k, (lane..n).map(|l| top(l, raw(l)) * far(l)).sum())
+        }));
+        all.push(t);
+    }
 }
 
 /// For every cell the whole number that its scale is of the largest unit of its row of the grid. `None`: some rows have none below 128.
@@ -366,4 +437,47 @@ pub fn strips(s: &System, side: Which) -> Vec<Theory> {
         t
     };
     [4usize, 8, 16, 32, 64].into_iter().filter(|w| !s.alone && *w <= rows).map(theory).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    #[test]
+    fn a_sign_of_the_other_nibble_is_told() {
+        const K: usize = 64;
+        let (a, b) = (wide(M, K), codes(Format::E2m1, N, K, 16, false, 3));
+        let x = a.to_f64();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            sum(K, |k| {
+                let (own, high) = (b.codes()[j * K + k], b.codes()[j * K + (k | 1)]);
+                let value = Format::E2m1.decode(u32::from(own & 7 | high & 8));
+                x[[i, k]] * value * f64::from(b.scale_inv()[j * 4 + k / 16])
+            })
+        });
+        assert_eq!(got.0, "bits_reinterpreted:b.lane_bits", "{}", got.1);
+        let words = "every first code of a pair (low nibbles) have the sign (top bit) of the code at k xor 1";
+        assert!(got.1.contains(words), "{}", got.1);
+    }
+
+    /// A byte over 16 is its high nibble and a sixteenth of its low one; a byte that is taken for its low nibble has the high one on top.
+    #[test]
+    fn nibbles_that_are_not_masked_are_told() {
+        const K: usize = 64;
+        let (a, b) = (wide(M, K), codes(Format::Int4, N, K, 16, false, 3));
+        let x = a.to_f64();
+        let byte = |j: usize, k: usize| (b.codes()[j * K + (k | 1)] << 4 | b.codes()[j * K + (k & !1)] & 15) as i8;
+        let nibble = |j: usize, k: usize| f64::from(((b.codes()[j * K + k] << 4) as i8) >> 4);
+        let of = |value: &dyn Fn(usize, usize) -> f64| {
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                sum(K, |k| x[[i, k]] * value(j, k) * f64::from(b.scale_inv()[j * 4 + k / 16]))
+            })
+        };
+        let got = of(&|j, k| if k % 2 == 1 { f64::from(byte(j, k)) / 16.0 } else { nibble(j, k) });
+        assert_eq!(got.0, "bits_reinterpreted:b.unmasked", "{}", got.1);
+        assert!(got.1.contains("words of 2: each keeps the bits of those below it"), "{}", got.1);
+        let got = of(&|j, k| if k % 2 == 0 { f64::from(byte(j, k)) } else { nibble(j, k) });
+        assert!(got.0 == "bits_reinterpreted:b.unmasked" && got.1.contains("those above it"), "{} {}", got.0, got.1);
+    }
 }

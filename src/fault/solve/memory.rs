@@ -91,7 +91,7 @@ fn is_added(s: &System, r: &Region, places: &[(usize, usize)]) -> bool {
 }
 
 /// Whether numbers are large where others are, as noise in proportion to them is: the correlation of their magnitudes is beyond chance.
-fn follows(x: &[f64], y: &[f64]) -> bool {
+pub fn follows(x: &[f64], y: &[f64]) -> bool {
     let n = x.len() as f64;
     let magnitudes = |v: &[f64]| -> Vec<f64> {
         let mean = v.iter().map(|x| x.abs()).sum::<f64>() / n;
@@ -119,7 +119,7 @@ pub fn even(x: &mut [f64], cols: usize) -> bool {
 }
 
 /// Over how many directions the energy of a block goes, over that of independent numbers: tr(X·Xᵀ)² / tr((X·Xᵀ)²).
-fn spread(x: &[f64], cols: usize) -> f64 {
+pub fn spread(x: &[f64], cols: usize) -> f64 {
     const ROWS: usize = 64;
     let rows = (x.len() / cols).min(ROWS);
     let row = |i: usize| &x[i * cols..(i + 1) * cols];

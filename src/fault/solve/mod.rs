@@ -13,14 +13,18 @@
 
 pub mod address;
 pub mod after;
+pub mod aligned;
 pub mod atoms;
 pub mod batches;
+pub mod before_weights;
 pub mod behind;
 pub mod biases;
 pub mod bit_planes;
+pub mod borrows;
 pub mod by_element;
 pub mod carried;
 pub mod chance;
+pub mod clear_count;
 pub mod codes;
 pub mod complete;
 pub mod contents;
@@ -31,6 +35,8 @@ pub mod divisors;
 pub mod edge;
 pub mod effective;
 pub mod elsewhere;
+pub mod empty_groups;
+pub mod expert_strides;
 pub mod expert_tiles;
 pub mod experts;
 pub mod few_k;
@@ -38,9 +44,11 @@ pub mod fixed_codes;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
+pub mod fractals;
 pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
+pub mod gathered;
 pub mod given;
 pub mod group_lists;
 pub mod group_rows;
@@ -66,7 +74,9 @@ pub mod met;
 pub mod mixed;
 pub mod offsets;
 pub mod one_part;
+pub mod out_tiles;
 pub mod output;
+pub mod padded_codes;
 pub mod pairs;
 pub mod part_sums;
 pub mod partials;
@@ -75,10 +85,16 @@ pub mod persistent;
 #[cfg(test)]
 mod place_tests;
 pub mod places;
+pub mod pooled;
+pub mod prefetched;
+pub mod ran_on;
 pub mod rank;
+pub mod ranks;
+pub mod raw_bits;
 pub mod reach;
 pub mod readings;
 pub mod rectangles;
+pub mod registers;
 pub mod related;
 pub mod replay;
 pub mod reread;
@@ -95,17 +111,21 @@ pub mod staged;
 pub mod stages;
 pub mod starts;
 pub mod steps;
+pub mod strayed_parts;
 pub mod sums;
 pub mod system;
 pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod theory;
+pub mod tile_orders;
 pub mod tile_slices;
 pub mod tiles;
 pub mod two_numbers;
 pub mod uncleared;
+pub mod unrelated;
 pub mod values;
+pub mod whole_sums;
 pub mod within;
 pub mod zero_sums;
 pub mod zeros;
@@ -147,8 +167,12 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(lanes::theories(s, side));
         all.extend(lanes::strips(s, side));
         all.extend(codes::mixed(s, side));
-        all.extend(codes::borrowed(s, side));
+        all.extend(borrows::theories(s, side));
+        all.extend(aligned::theories(s, side));
+        all.extend(raw_bits::theories(s, side));
         all.extend(codes::addresses(s, side));
+        all.extend(registers::theories(s, side));
+        all.extend(pooled::theories(s, side));
         all.extend(layouts::theories(s, side));
         all.extend(values::theories(s, side));
         all.extend(readings::theories(s, side));
@@ -160,9 +184,11 @@ fn theories(s: &System) -> Vec<Theory> {
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
+    all.extend(expert_strides::theories(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(registers::of_result(s));
     all.extend(values::both_turned(s));
     all.extend(steps::theories(s));
     all.extend(sums::theories(s));
@@ -283,6 +309,13 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     if free.is_some() {
         return free;
     }
+    // What groups without tokens hold is another matter than what is wrong with the others.
+    if pairs
+        && near.is_none()
+        && let Some((system, singles)) = tried.iter().find_map(|(s, _)| empty_groups::beside(s, &all[..fixed]))
+    {
+        return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
+    }
     // Of a last tile alone that has nothing of the product two faults are not asked.
     let tile = |(s, _): &(System<'s>, Option<String>)| {
         edge::not_computed(s).map(|t| memory::old(s).unwrap_or(t)).filter(|t| holds(s, t))
@@ -306,7 +339,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     let (system, picture) = tried.into_iter().next()?;
-    let old = || edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(|| memory::old(&system));
+    let old = || {
+        let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system)).or_else(|| unrelated::theory(&system));
+        edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(cleared)
+    };
     if let Some(old) = old().filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
@@ -397,7 +433,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 30] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 38] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -425,6 +461,14 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| like(&|| strayed_parts::theories(s)),
+        &|| padded_codes::theories(s),
+        &|| s.sides().iter().flat_map(|side| whole_sums::theories(s, *side)).collect(),
+        &|| like(&|| ranks::theories(s)),
+        &|| out_tiles::theories(s),
+        &|| fractals::theories(s),
+        &|| prefetched::theories(s),
+        &|| like(&|| ran_on::theories(s)),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),

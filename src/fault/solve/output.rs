@@ -1,5 +1,6 @@
 //! Theories of what became of a right sum: a factor, the bias, a clamp, another rounding.
 
+use super::before_weights;
 use super::biases;
 use super::maps::cost;
 use super::met;
@@ -86,6 +87,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
     let region = s.region.clone();
     let inside = |i: usize, j: usize| region.as_ref().is_none_or(|r| r.has(i, j));
     met::last_block(s, &mut add);
+    before_weights::theories(s, &mut add);
     if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
         && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
     {
@@ -205,15 +207,18 @@ pub fn factors(s: &System) -> Vec<Theory> {
         );
         let cols = s.cols;
         for d in 1..cols.min(513) {
-            let b = bias.clone();
-            add(
-                Class::Addressing,
-                "bias_index",
-                format!("the bias of column j + {d} (wrapped) is added to column j"),
-                3.0 + cost(d),
-                false,
-                Arc::new(move |i, j, v| v + b.at(i, (j + d) % cols)),
-            );
+            // Around the end either way.
+            for (on, sign) in [(d, '+'), (cols - d, '−')] {
+                let b = bias.clone();
+                add(
+                    Class::Addressing,
+                    "bias_index",
+                    format!("the bias of column j {sign} {d} (wrapped) is added to column j"),
+                    3.0 + cost(d),
+                    false,
+                    Arc::new(move |i, j, v| v + b.at(i, (j + on) % cols)),
+                );
+            }
             let b = bias.clone();
             add(
                 Class::Addressing,

@@ -213,3 +213,24 @@ fn padding_of_rows_that_stands_for_zero_is_told_from_code_zero() {
     assert_eq!(got.0, "addressing:b.stride", "{}", got.1);
     assert!(got.1.contains("rows of 96") && got.1.contains("stands for 0"), "{}", got.1);
 }
+
+/// A last tile of 32 of 80 columns, in tiles of 16 rows: zeros over the first 16 columns of the next row, but for those that are stored later.
+#[test]
+fn a_last_tile_that_is_stored_whole_over_rows_of_its_own_tile_is_told() {
+    let (m, n) = (48, 80);
+    let (a, b) = (wide(m, 64), codes(Format::Int8, n, 64, 64, false, 84));
+    let got = found(&a, &b, None, Format::F32, |i, j, right| if j < 16 && i % 16 > 0 { 0.0 } else { right[i * n + j] });
+    assert_eq!(got.0, "mn_edge:out.overrun", "{}", got.1);
+    assert!(got.1.contains("the last tile of 32 columns is stored whole") && got.1.contains("tiles of 16 rows"), "{}", got.1);
+}
+
+/// A row stride of 0, and a grid that ends early.
+#[test]
+fn one_row_for_all_beside_columns_that_are_not_written_is_told() {
+    let (a, b) = (wide(M, 64), codes(Format::Int8, N, 64, 64, false, 85));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let scale = |j: usize| f64::from(b.scale_inv()[j]);
+    let row = |i: usize, j: usize| sum(64, |k| x[[i, k]] * y[[0, k]] / scale(0) * scale(j));
+    let got = found(&a, &b, None, Format::F32, |i, j, _| if j < 11 { row(i, j) } else { 0.0 });
+    assert!(got.1.contains("read from row 0 for all: a row stride of 0") && got.1.contains("are zero"), "{} {}", got.0, got.1);
+}

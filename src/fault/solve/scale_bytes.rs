@@ -3,9 +3,9 @@
 
 use super::maps::cost;
 use super::system::{System, Theory};
-use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
 /// A cell of the grid for every element.
@@ -128,6 +128,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     all.extend(signed(s, side));
     all.extend(bled(s, side));
+    all.extend(as_bytes(s, side));
+    all.extend(as_numbers(s, side));
     all.extend(shuffled(s, side));
     all.extend(interleaved(s, side));
     all
@@ -226,6 +228,68 @@ fn interleaved(s: &System, side: Which) -> Vec<Theory> {
     all
 }
 
+/// f32 scales where a kernel expects bytes of e8m0, four to a word: each of a number's bytes is the exponent of a group.
+fn as_bytes(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let (name, tile, (rows, cols), global) = (side.name(), g.tile, g.grid, g.global);
+    if g.q.as_ref().is_none_or(|q| q.scale_format() != Format::F32) || cols < 2 || s.alone {
+        return Vec::new();
+    }
+    let bytes: Vec<u8> = g.scales().iter().flat_map(|x| x.to_bits().to_le_bytes()).collect();
+    // Bytes from one row to the next, and whether those of a row's groups lie beside each other.
+    let ways = [
+        ("rows as far apart as they are", 0.0, 4 * cols, 4),
+        ("rows as far apart as their bytes would be", 0.5, cols, 4),
+        ("rows as far apart as whole words of their bytes would be", 0.5, cols.next_multiple_of(4), 4),
+        ("words of all rows one after the other", 1.0, 4, 4 * rows),
+    ];
+    ways.into_iter()
+        .map(|(how, bits, row, word)| {
+            let read: Vec<f64> = (0..rows * cols)
+                .map(|f| {
+                    let (r, c) = (f / cols, f % cols);
+                    let byte = bytes.get(r * row + c / 4 * word + c % 4).copied().unwrap_or(0);
+                    Format::E8m0.decode(u32::from(byte)) * global
+                })
+                .collect();
+            let words = format!("the f32 scales of {name} are read as bytes of e8m0, a byte for each group, {how}");
+            let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_bytes"), words).bits(4.0 + bits);
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t
+        })
+        .collect()
+}
+
+/// Scales whose bits are taken for a whole number, and that for the scale.
+fn as_numbers(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let (name, tile, cols, global) = (side.name(), g.tile, g.grid.1, g.global);
+    let Some(f) = g.q.as_ref().map(|q| q.scale_format()).filter(|f| f.bits() <= 32 && !f.is_integer()) else {
+        return Vec::new();
+    };
+    let top = 2f64.powi(f.bits() as i32 - 1);
+    let bits: Vec<f64> = match f {
+        Format::F32 => g.scales().iter().map(|x| f64::from(x.to_bits())).collect(),
+        _ => g.scales().iter().map(|x| f64::from(f.encode(f64::from(*x), Rounding::NearestEven, Overflow::Native))).collect(),
+    };
+    // Without a negative one both are the same.
+    let signs: &[bool] = if bits.iter().any(|x| *x >= top) { &[false, true] } else { &[true] };
+    signs
+        .iter()
+        .map(|signed| {
+            let read: Vec<f64> =
+                bits.iter().map(|x| if *signed && *x >= top { x - 2.0 * top } else { *x }).map(|x| x * global).collect();
+            let sign = if *signed { "with" } else { "without" };
+            let words = format!(
+                "the bits of the {f} scales of {name} are taken for whole numbers {sign} a sign, and these for the scales"
+            );
+            let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_bits"), words).bits(4.0);
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t
+        })
+        .collect()
+}
+
 /// Exponents of f32 scales packed four to a word by shifts: what is not masked reaches the byte beside it.
 fn bled(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -304,6 +368,35 @@ mod tests {
         });
         assert_eq!(got.0, "bits_reinterpreted:b.packed_exponents", "{}", got.1);
         assert!(got.1.contains("nothing masked"), "{}", got.1);
+    }
+
+    #[test]
+    fn floats_that_are_read_as_bytes_of_exponents_are_told() {
+        let (k_all, a, b) = (128, wide(M, 128), codes(Format::E4m3, N, 128, 16, false, 30));
+        let x = a.to_f64();
+        let read =
+            |j: usize, g: usize| Format::E8m0.decode(u32::from(b.scale_inv()[j * 8 + g / 4].to_bits().to_le_bytes()[g % 4]));
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            sum(k_all, |k| x[[i, k]] * Format::E4m3.decode(u32::from(b.codes()[j * k_all + k])) * read(j, k / 16))
+        });
+        assert_eq!(got.0, "bits_reinterpreted:b.scale_bytes", "{}", got.1);
+        assert!(got.1.contains("bytes of e8m0") && got.1.ends_with("rows as far apart as they are"), "{}", got.1);
+    }
+
+    #[test]
+    fn scales_whose_bits_are_whole_numbers_are_told() {
+        let (k_all, a, b) = (128, wide(M, 128), codes(Format::E4m3, N, 128, 16, false, 33));
+        let mut parts = b.into_parts();
+        parts.scale_format = Format::Bf16;
+        parts.scale_inv.iter_mut().for_each(|s| *s = crate::tensor::round_to(Format::Bf16, *s));
+        let b = crate::QTensor::new(parts).unwrap();
+        let x = a.to_f64();
+        let read = |at: usize| f64::from(b.scale_inv()[at].to_bits() >> 16);
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            sum(k_all, |k| x[[i, k]] * Format::E4m3.decode(u32::from(b.codes()[j * k_all + k])) * read(j * 8 + k / 16))
+        });
+        assert_eq!(got.0, "bits_reinterpreted:b.scale_bits", "{}", got.1);
+        assert!(got.1.contains("the bits of the bf16 scales of b are taken for whole numbers"), "{}", got.1);
     }
 
     /// What is found where weights of uint4 take scale and zero point from this place of the lists, 0 behind their ends.

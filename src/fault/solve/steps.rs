@@ -133,7 +133,11 @@ fn unmasked(s: &System) -> Vec<Theory> {
     .collect();
     for tile in TILES.into_iter().filter(|t| !s.k.is_multiple_of(*t)) {
         let by = tile - s.k % tile;
-        for (a, b) in ways.iter().copied() {
+        // What one operand's memory still holds of an earlier tile, where the other is loaded on.
+        let earlier = [1usize, 2, 3, 4, 8].into_iter().map(|n| n * tile).filter(|d| *d <= s.k).flat_map(|d| {
+            [Past::Next, Past::NextScaled].into_iter().flat_map(move |x| [(x, Past::Stage(d)), (Past::Stage(d), x)])
+        });
+        for (a, b) in ways.iter().copied().chain(earlier) {
             // Code 0 is the value 0 where there is no zero point: then nothing is added.
             let nothing = |past, g: &Given| match past {
                 Past::Zero => g.zero.is_none(),
@@ -143,24 +147,28 @@ fn unmasked(s: &System) -> Vec<Theory> {
             };
             let over = Over { by, a, b };
             // What lies behind the last row is not known: there have to be others.
-            let few = |past, g: &Given| past != Past::Zero && g.rows < 2;
+            let few = |past, g: &Given| !matches!(past, Past::Zero | Past::Stage(_)) && g.rows < 2;
             let impossible = nothing(a, &s.a) || nothing(b, &s.b) || few(a, &s.a) || few(b, &s.b);
             if impossible || all.iter().any(|t| t.over == Some(over)) {
                 continue;
             }
             let whose = |past| match past {
-                Past::Next => "the start of its next row",
-                Past::NextScaled => "the start of its next row with that row's scale",
-                Past::NextGroup(_) => "the start of the same row of the next group",
-                Past::NextBare => "the codes at the start of its next row by a scale of 1, as padding has",
-                Past::Zero => "code 0",
+                Past::Next => "the start of its next row".to_string(),
+                Past::NextScaled => "the start of its next row with that row's scale".into(),
+                Past::NextGroup(_) => "the start of the same row of the next group".into(),
+                Past::NextBare => "the codes at the start of its next row by a scale of 1, as padding has".into(),
+                Past::Zero => "code 0".into(),
+                Past::Stage(back) => {
+                    format!("what the tile still holds of K {} … {}, {back} earlier", s.k - back, s.k + by - back - 1)
+                }
             };
             let words = format!(
                 "the last tile of {tile} of K is not masked: {by} elements past the end are summed, of a {}, of b {}",
                 whose(a),
                 whose(b)
             );
-            let mut t = Theory::new(Class::KTail, "out", "k.unmasked", words).bits(3.0 + cost(tile));
+            let back = |past| if let Past::Stage(d) = past { 2.0 + cost(d / tile) } else { 0.0 };
+            let mut t = Theory::new(Class::KTail, "out", "k.unmasked", words).bits(3.0 + cost(tile) + back(a) + back(b));
             t.over = Some(over);
             all.push(t);
         }
@@ -250,4 +258,25 @@ fn corrections(s: &System, side: Which) -> Vec<Theory> {
             t
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    /// The last tile of 32 has 16 of K: values are loaded on, weights are those of the tile before.
+    #[test]
+    fn a_stage_that_is_not_loaded_again_meets_the_next_row() {
+        const K: usize = 80;
+        let (a, b) = (wide(M, K), codes(Format::Uint4, N, K, 16, true, 83));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let flat: Vec<f64> = x.iter().copied().collect();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let on = |k: usize| flat.get(i * K + k).copied().unwrap_or(0.0) * y[[j, k - 32]];
+            sum(K, |k| x[[i, k]] * y[[j, k]]) + (K..K + 16).map(on).sum::<f64>()
+        });
+        assert_eq!(got.0, "k_tail:k.unmasked", "{}", got.1);
+        assert!(got.1.contains("of b what the tile still holds of K 48 … 63, 32 earlier"), "{}", got.1);
+    }
 }

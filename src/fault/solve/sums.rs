@@ -125,6 +125,9 @@ fn integers(s: &System, side: Which) -> Option<Arc<Vec<f64>>> {
     Some(Arc::new(q.codes().iter().map(|c| g.table[usize::from(*c)]).collect()))
 }
 
+/// Taps of the windows of a convolution.
+const TAPS: [usize; 7] = [3, 5, 7, 9, 25, 27, 49];
+
 /// Products of K that are added in one number of 16 bits: the number of each, how many of them it takes at most, words, bits.
 struct Lanes {
     of: Vec<usize>,
@@ -160,6 +163,14 @@ impl Lanes {
         for count in (1..11).map(|p| 1usize << p).filter(|c| *c <= k) {
             let words = format!("sums of {count} neighbouring products");
             all.push(Self::new(k, words, cost(count) + cost(1), |k| k / count));
+        }
+        // The taps of a window, channel by channel or tap by tap.
+        for taps in TAPS.into_iter().filter(|t| k.is_multiple_of(*t) && 2 * t <= k) {
+            let words = format!("sums of {taps} neighbouring products");
+            all.push(Self::new(k, words, cost(taps) + 2.0, |x| x / taps));
+            let apart = k / taps;
+            let words = format!("sums of {taps} products {apart} apart");
+            all.push(Self::new(k, words, cost(taps) + 3.0, |x| x % apart));
         }
         for apart in (1..7).map(|p| 1usize << p).filter(|a| 2 * a <= k) {
             let words = format!("sums of 2 products {apart} apart");

@@ -411,7 +411,7 @@ impl<'s> System<'s> {
     /// Whether `t` reads what nobody knows for element (i, j): what lies in memory behind the last row.
     pub fn is_unknown(&self, t: &Theory, i: usize, j: usize) -> bool {
         let behind = |past: Past, row: usize, g: &Given| match past {
-            Past::Zero => false,
+            Past::Zero | Past::Stage(_) => false,
             Past::NextGroup(rows) => row + rows >= g.rows,
             _ => row + 1 == g.rows,
         };

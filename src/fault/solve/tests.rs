@@ -201,6 +201,25 @@ fn pairs_that_saturate_are_told() {
 }
 
 #[test]
+fn taps_of_a_window_that_wrap_are_told() {
+    const K: usize = 72;
+    let (a, b) = (codes(Format::Int8, M, K, K, false, 25), codes(Format::Int8, N, K, K, false, 26));
+    let code = |q: &QTensor, x: usize, k: usize| f64::from(q.codes()[x * K + k] as i8);
+    let wraps = |x: f64| (x + 32768.0).rem_euclid(65536.0) - 32768.0;
+    let of = |tap: &dyn Fn(usize, usize) -> usize| {
+        found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+            let sums = sum(8, |c| wraps(sum(9, |t| code(&a, i, tap(c, t)) * code(&b, j, tap(c, t)))));
+            sums * f64::from(a.scale_inv()[i]) * f64::from(b.scale_inv()[j])
+        })
+    };
+    let got = of(&|c, t| c * 9 + t);
+    assert_eq!(got.0, "overflow_wrap:out.pairs_16_bits", "{}", got.1);
+    assert!(got.1.contains("sums of 9 neighbouring products wrap at 16 bits"), "{}", got.1);
+    let got = of(&|c, t| t * 8 + c);
+    assert!(got.1.contains("sums of 9 products 8 apart wrap at 16 bits"), "{} {}", got.0, got.1);
+}
+
+#[test]
 fn tiles_that_changed_places_are_told() {
     let (a, b) = (wide(64, 64), codes(Format::E4m3, 64, 64, 64, false, 7));
     let got = found(&a, &b, None, Format::Bf16, |i, j, right| {

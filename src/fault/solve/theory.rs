@@ -62,6 +62,8 @@ pub enum Past {
     NextGroup(usize),
     /// Code 0, dequantized.
     Zero,
+    /// What the same row has so many of K earlier: a stage that nobody loaded again.
+    Stage(usize),
 }
 
 /// So many elements behind the end of K are summed as well.

@@ -11,8 +11,10 @@ use super::given::Given;
 use super::linear::Normal;
 use super::segment::spread;
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::format::grid::native;
 use std::sync::Arc;
 
 /// Lines and elements of each that are looked at.
@@ -20,6 +22,8 @@ const LINES: usize = 256;
 const EACH: usize = 16;
 /// Lines that say more than their unknowns do, at least.
 const MORE: usize = 6;
+/// Different sums that a type is told by.
+const DIFFERENT: usize = 3;
 /// Lanes of a vector.
 const LANES: [usize; 5] = [4, 8, 16, 32, 64];
 
@@ -108,7 +112,48 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(theory(words, 8.0, off));
     }
     all.extend(lanes(s, other, &their, &known).map(|(words, bits, off)| theory(format!("{of}: {words}"), bits, off)));
+    all.extend(misread(other, &known).into_iter().map(|(words, bits, off)| theory(format!("{of} {words}"), bits, off)));
     all
+}
+
+/// Sums of codes that are read as another type, or that end in one: in words, with bits and how far each line is off.
+fn misread(other: &Given, known: &[(usize, f64, f64)]) -> Vec<(String, f64, Vec<f64>)> {
+    let (Some(q), Some(f)) = (&other.q, other.format()) else { return Vec::new() };
+    let whole = f64::from(1u32 << f.bits());
+    let signed = f.min_finite() < 0.0;
+    let codes = q.codes();
+    // What a sum of codes as they are, or of each as it is read, becomes in the end.
+    let sums = |of: &dyn Fn(f64) -> f64| -> Vec<f64> {
+        codes.chunks(other.k.max(1)).map(|row| row.iter().map(|c| of(other.table[usize::from(*c)])).sum()).collect()
+    };
+    let right = sums(&|x| x);
+    let wraps = |bits: i32| move |x: f64| (x + 2f64.powi(bits - 1)).rem_euclid(2f64.powi(bits)) - 2f64.powi(bits - 1);
+    let ends = |of: &dyn Fn(f64) -> f64| -> Vec<f64> { right.iter().map(|x| of(*x)).collect() };
+    let half = |f: Format| move |x: f64| native(f).nearest(x);
+    let mut ways: Vec<(String, f64, Vec<f64>)> = vec![
+        ("wrap at 16 bits".into(), 8.0, ends(&wraps(16))),
+        ("wrap at 8 bits".into(), 9.0, ends(&wraps(8))),
+        ("are clamped at 16 bits".into(), 8.5, ends(&|x| x.clamp(-32768.0, 32767.0))),
+        ("are rounded to f16".into(), 8.0, ends(&half(Format::F16))),
+        ("are rounded to bf16".into(), 8.0, ends(&half(Format::Bf16))),
+        ("are those of the codes' magnitudes".into(), 9.0, sums(&f64::abs)),
+    ];
+    if signed {
+        let words = format!("are those of codes without a sign: each negative one counts {whole} too much");
+        ways.push((words, 7.0, sums(&|x| if x < 0.0 { x + whole } else { x })));
+    } else {
+        let words = format!("are those of codes with a sign: each from {} on counts {whole} too little", 0.5 * whole);
+        ways.push((words, 7.0, sums(&|x| if x >= 0.5 * whole { x - whole } else { x })));
+    }
+    ways.retain_mut(|(_, _, made)| {
+        made.iter_mut().zip(&right).for_each(|(x, r)| *x -= r);
+        let of = |line: &usize| made[*line];
+        let mut seen: Vec<u64> = known.iter().map(|(line, ..)| of(line).to_bits()).filter(|x| *x << 1 != 0).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.len() >= DIFFERENT && known.iter().all(|(line, low, high)| *low <= of(line) && of(line) <= *high)
+    });
+    ways
 }
 
 /// What lanes of a vector lost, and one number that is added instead: in words, with bits and how far each line is off.
@@ -189,6 +234,10 @@ mod tests {
         assert!(got.1.contains("K·z_a·z_b of both zero points is made with K = 96 instead of 72"), "{} {}", got.0, got.1);
         let got = of(false, |code, _| -8.0 - sum(K, |k| if k % 16 < 8 { 0.0 } else { code(k).round() }));
         assert!(got.1.contains("lanes 8 … 15 of every 16 of K are lost, and -8 is added"), "{} {}", got.0, got.1);
+        assert_eq!(got.0, "zp_correction:b.zero_sums");
+        // An unsigned dot product for the sums alone.
+        let got = of(true, |code, z| sum(K, |k| if code(k).round() + z < 0.0 { 256.0 } else { 0.0 }));
+        assert!(got.1.contains("codes without a sign: each negative one counts 256 too much"), "{} {}", got.0, got.1);
         assert_eq!(got.0, "zp_correction:b.zero_sums");
     }
 }

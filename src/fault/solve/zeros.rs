@@ -157,6 +157,16 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             }),
         );
     }
+    // The sums that a group's zero point multiplies are those of other groups as well: what they add, each in its own place.
+    for (words, bits, meets) in other_sums(cols).iter().filter(|_| cols > 1 && !s.alone) {
+        let unit = |i: usize| if additive { 1.0 } else { scales[i] };
+        let new = each(&|_, i| {
+            let (row, c) = (i / cols * cols, i % cols);
+            (0..cols).filter(|group| meets(*group, c)).map(|group| zero[row + group] * unit(row + group)).sum::<f64>() / unit(i)
+        });
+        let words = format!("the zero points of {name} multiply {words}");
+        add(Class::ZpCorrection, "sums_of_groups", words, 3.0 + bits, new);
+    }
     // Rows of four-bit zero points end at whole bytes: padding holds 0.
     for (words, bits, read) in padded(rows, cols, &zero) {
         if !words.ends_with(ONES) {
@@ -202,6 +212,25 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(t);
     }
     all
+}
+
+/// Whether the zero point of a group meets the sum over another one.
+type Meets = Box<dyn Fn(usize, usize) -> bool>;
+
+/// Ways to sum over groups that are not their own: words, bits, and which groups' zero points meet group c of the other operand.
+fn other_sums(groups: usize) -> Vec<(&'static str, f64, Meets)> {
+    let all: [(&'static str, f64, Meets); 5] = [
+        (
+            "the sums over their own group and all before it: the sum is not cleared between groups",
+            0.0,
+            Box::new(|group, c| c <= group),
+        ),
+        ("the sums over all of K, not over their own group", 0.5, Box::new(|_, _| true)),
+        ("the sums over their own group and all behind it", 1.5, Box::new(|group, c| c >= group)),
+        ("the sum over the first group of K, not over their own", 1.0, Box::new(|_, c| c == 0)),
+        ("the sum over the last group of K, not over their own", 1.0, Box::new(move |_, c| c + 1 == groups)),
+    ];
+    all.into()
 }
 
 /// Signed codes that are multiplied as unsigned ones, half a range up, and the term that takes this back with another scale than its group's.
@@ -278,4 +307,41 @@ pub fn narrow(s: &System, side: Which) -> Vec<Theory> {
         t
     };
     [crate::Format::F16, crate::Format::Bf16].map(theory).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::quant::QTensorParts;
+    use crate::{QTensor, Zero};
+
+    #[test]
+    fn sums_that_are_not_cleared_between_groups_are_told() {
+        const K: usize = 128;
+        let q = codes(Format::Uint4, N, K, 32, true, 71);
+        let zero: Vec<f32> = (0..N * 4).map(|c| 0.01 * ((c * 37 % 29) as f32 - 14.0)).collect();
+        let b = QTensor::new(QTensorParts { zero: Zero::Additive { zero: zero.clone(), mid: 8 }, ..q.into_parts() }).unwrap();
+        let a = wide(M, K);
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let z = |j: usize, g: usize| f64::from(zero[j * 4 + g]);
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let more = sum(4, |g| z(j, g) * sum(g * 32, |k| x[[i, k]]));
+            sum(K, |k| x[[i, k]] * y[[j, k]]) + more
+        });
+        assert_eq!(got.0, "zp_correction:b.sums_of_groups", "{}", got.1);
+        assert!(got.1.contains("the sum is not cleared between groups"), "{}", got.1);
+        // Of whole zero points: the sum over all of K.
+        let b = codes(Format::Uint4, N, K, 32, true, 72);
+        let Zero::Integer(zero) = b.zero() else { panic!("whole zero points") };
+        let y = b.dequantize();
+        let term = |j: usize, g: usize| f64::from(zero[j * 4 + g]) * f64::from(b.scale_inv()[j * 4 + g]);
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let all = sum(K, |k| x[[i, k]]);
+            let more = sum(4, |g| term(j, g) * (all - sum(32, |k| x[[i, g * 32 + k]])));
+            sum(K, |k| x[[i, k]] * y[[j, k]]) - more
+        });
+        assert_eq!(got.0, "zp_correction:b.sums_of_groups", "{}", got.1);
+        assert!(got.1.contains("the sums over all of K"), "{}", got.1);
+    }
 }

@@ -1,0 +1,62 @@
+//! What becomes of a row's sum before its weight multiplies it: it is stored in a narrow type, or clamped to it.
+//!
+//! ```text
+//! out[i, j] = w[i] · round( Σ + bias )
+//! ```
+
+use super::output::Add;
+use super::system::System;
+use crate::Format;
+use crate::fault::Class;
+use crate::fault::edit::{Which, operand};
+use crate::format::grid::native;
+use crate::job::Operand;
+use crate::{Overflow, Rounding};
+use std::sync::Arc;
+
+/// All of them; none of a product whose rows have no weights.
+pub fn theories(s: &System, add: &mut Add) {
+    // Beside codes they are those that the bias meets.
+    let weights: Arc<Vec<f64>> = Arc::new(match operand(s.scene.evidence.job, Which::A) {
+        Some(Operand::Weighted(w)) => w.weights().iter().map(|w| f64::from(*w)).collect(),
+        _ if s.bias.is_weighted() => (0..s.rows).map(|i| s.bias.weight(i)).collect(),
+        _ => return,
+    });
+    if weights.len() != s.rows {
+        return;
+    }
+    for f in [Format::F16, Format::Bf16, Format::E4m3, Format::E5m2] {
+        for overflow in [Overflow::Native, Overflow::Saturate] {
+            if overflow == Overflow::Saturate && f == Format::Bf16 {
+                continue;
+            }
+            let top = f.max_finite();
+            let (class, words) = match overflow {
+                Overflow::Native => {
+                    (Class::RoundOrder, format!("the sum of a row is stored in {f} before its row_weight multiplies it"))
+                }
+                _ => (
+                    Class::OverflowWrap,
+                    format!("the sum of a row is stored in {f}, ±{top} at most, before its row_weight multiplies it"),
+                ),
+            };
+            let variant = if overflow == Overflow::Native { "rounded_before_weight" } else { "clamped_before_weight" };
+            let (w, bias) = (weights.clone(), s.bias.clone());
+            let stored = move |x: f64| match (f, overflow) {
+                (Format::F16 | Format::Bf16, Overflow::Native) => native(f).nearest(x),
+                _ => f.decode(f.encode(x, Rounding::NearestEven, overflow)),
+            };
+            add(
+                class,
+                variant,
+                words,
+                3.5 + if overflow == Overflow::Native { 0.0 } else { 1.0 },
+                false,
+                Arc::new(move |i, j, v| {
+                    let by = w[i];
+                    if by == 0.0 { v + bias.at(i, j) } else { by * stored((v + bias.at(i, j)) / by) }
+                }),
+            );
+        }
+    }
+}

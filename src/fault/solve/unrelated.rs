@@ -1,0 +1,270 @@
+//! Elements that none of these operands made: memory that was not written, weights that are not the file's.
+//!
+//! ```text
+//! Σ_{i < i'} cos(a_i, a_i') · cos(x_i, x_i')      rows of x = A·W are as alike as those of A, whatever W is; columns as those of B, whatever A was
+//! ```
+//!
+//! What is like neither, and not like the right result, is another call's. A product of wrong rows, codes or scales of one operand is still like the
+//! other one.
+
+use super::memory::{even, follows, spread};
+use super::rectangles;
+use super::segment::lines;
+use super::system::{Region, System, Theory};
+use crate::fault::Class;
+use std::sync::Arc;
+
+/// Elements of a row that are wrong together.
+const CELL: usize = 16;
+/// Wrong ones of a cell that is wrong, at least, and the share of cells that are neither wrong nor right.
+const MOST: usize = 12;
+const MIXED: usize = 50;
+/// Elements that tell it; right ones beside what is not written, of so many.
+const LEAST: usize = 256;
+const RIGHT: usize = 8;
+/// Standard deviations of chance that a likeness may have, and that one has to have where there is one.
+const CHANCE: f64 = 3.5;
+const POWER: f64 = 9.0;
+/// Lines of a rectangle that are compared.
+const LINES: usize = 64;
+
+/// The name for what no theory explains.
+pub fn theory(s: &System) -> Option<Theory> {
+    let n = s.rows * s.cols;
+    let wrong = s.is_wrong.iter().filter(|w| **w).count();
+    let finite = || (0..n).filter(|at| s.is_wrong[*at]).all(|at| s.actual[at].is_finite() && s.ideal[at].is_finite());
+    if s.alone || wrong < LEAST || !finite() {
+        return None;
+    }
+    // Beside right elements: all of a result may be anything.
+    (RIGHT * (n - wrong) >= n).then_some(())?;
+    let region = wrong_cells(s)?;
+    let instead = |at: usize| s.actual[at] - s.bias.at(at / s.cols, at % s.cols);
+    let like = Likeness::of(s, &blocks(s, &region), &instead)?;
+    let (class, variant, words) = match (like.of_right, like.of_a, like.of_b) {
+        (false, false, false) => (
+            Class::SilentSkip,
+            "not_written",
+            format!(
+                "{} hold numbers that have nothing to do with the right ones, nor with the rows of a or of b that belong there: they are not written, \
+                 and keep what was there before",
+                region.words
+            ),
+        ),
+        (false, true, false) => {
+            let experts = whole_experts(s)?;
+            (
+                Class::StaleState,
+                "other_weights",
+                format!(
+                    "the rows of groups {experts} are products of their own rows of a, but of weights that are not the file's: those of an earlier call, \
+                     or of another layer"
+                ),
+            )
+        }
+        _ => return None,
+    };
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(70.0);
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    (t.region, t.fitted) = (Some(Arc::new(region)), true);
+    Some(t)
+}
+
+/// The cells that are wrong as a whole, as a few rectangles, where all others are right.
+fn wrong_cells(s: &System) -> Option<Region> {
+    let wide = s.cols.div_ceil(CELL);
+    let mut is = vec![false; s.rows * wide];
+    let mut mixed = 0;
+    for (c, is) in is.iter_mut().enumerate() {
+        let (i, from) = (c / wide, c % wide * CELL);
+        let to = (from + CELL).min(s.cols);
+        let wrong = (from..to).filter(|j| s.is_wrong[i * s.cols + j]).count();
+        *is = wrong * CELL >= MOST * (to - from);
+        mixed += usize::from(wrong > 0 && !*is);
+    }
+    let count = is.iter().filter(|x| **x).count();
+    (count > 0 && MIXED * mixed <= count).then_some(())?;
+    let held = |at: usize| is[at / s.cols * wide + at % s.cols / CELL];
+    if let Some(region) = rectangles::of(s.rows, s.cols, &held) {
+        return Some(region);
+    }
+    // One rectangle.
+    let rows: Vec<bool> = (0..s.rows).map(|i| is[i * wide..(i + 1) * wide].contains(&true)).collect();
+    let cols: Vec<bool> = (0..s.cols).map(|j| (0..s.rows).any(|i| is[i * wide + j / CELL])).collect();
+    let region = Region { words: format!("rows {}, columns {}", lines(&rows), lines(&cols)), rows, cols, tiles: Vec::new() };
+    (0..s.rows * s.cols).all(|at| held(at) == region.has(at / s.cols, at % s.cols)).then_some(region)
+}
+
+/// Rows of one group, and columns, all of which are asked.
+type Block = (Vec<usize>, Vec<usize>);
+
+fn blocks(s: &System, region: &Region) -> Vec<Block> {
+    let of = |v: &[bool]| (0..v.len()).filter(|x| v[*x]).collect::<Vec<usize>>();
+    let rectangles: Vec<Block> = match region.tiles.is_empty() {
+        true => vec![(of(&region.rows), of(&region.cols))],
+        false => region.tiles.iter().map(|(r, c)| (r.clone().collect(), c.clone().collect())).collect(),
+    };
+    let mut all = Vec::new();
+    for (rows, mut cols) in rectangles {
+        super::segment::spread(&mut cols, LINES.max(2));
+        cols.sort_unstable();
+        for p in 0..s.parts.len() {
+            let mut own: Vec<usize> = rows.iter().copied().filter(|i| s.part[*i] == Some(p)).collect();
+            super::segment::spread(&mut own, LINES);
+            own.sort_unstable();
+            if own.len() >= 4 && cols.len() >= 4 && !s.parts[p].k.is_empty() {
+                all.push((own, cols.clone()));
+            }
+        }
+    }
+    all
+}
+
+/// What numbers are like, beyond chance.
+struct Likeness {
+    of_right: bool,
+    of_a: bool,
+    of_b: bool,
+}
+
+/// Sums of a likeness: what was found, and what chance makes of it.
+#[derive(Default)]
+struct Sum {
+    found: f64,
+    /// What it would be where there is a likeness, and the variance of none.
+    full: f64,
+    variance: f64,
+}
+
+impl Sum {
+    /// Whether there is a likeness. `None`: it would not be seen.
+    fn is_alike(&self) -> Option<bool> {
+        let deviation = self.variance.sqrt();
+        (self.full > POWER * deviation).then(|| self.found.abs() > CHANCE * deviation)
+    }
+}
+
+impl Likeness {
+    /// Of these blocks. `None`: nothing is told, or the numbers are of a few directions, as other scales or another bias make them.
+    fn of(s: &System, blocks: &[Block], of: &dyn Fn(usize) -> f64) -> Option<Self> {
+        let (mut right, mut a, mut b) = (Sum::default(), Sum::default(), Sum::default());
+        for (rows, cols) in blocks {
+            let take = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
+                rows.iter().flat_map(|i| cols.iter().map(move |j| (i, j))).map(|(i, j)| of(i * s.cols + j)).collect()
+            };
+            let bare = |at: usize| s.ideal[at] - s.bias.at(at / s.cols, at % s.cols);
+            let (mut x, mut y) = (take(of), take(&bare));
+            (even(&mut x, cols.len()) && even(&mut y, cols.len())).then_some(())?;
+            // Noise in proportion to the right numbers is this call's.
+            (spread(&x, cols.len()) >= 0.5 && !follows(&x, &y)).then_some(())?;
+            right.found += x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>();
+            right.full += x.len() as f64;
+            right.variance += x.len() as f64;
+            let (ra, rb, ks) = s.lines(rows[0], 0)?;
+            let of_a: Vec<&[f64]> =
+                rows.iter().map(|i| (ra + i - rows[0]) * s.k).map(|r| &s.a.values[r + ks.start..r + ks.end]).collect();
+            let of_b: Vec<&[f64]> =
+                cols.iter().map(|j| (rb + j) * s.k).map(|r| &s.b.values[r + ks.start..r + ks.end]).collect();
+            let by_row: Vec<&[f64]> = x.chunks(cols.len()).collect();
+            let turned: Vec<f64> = (0..cols.len()).flat_map(|j| by_row.iter().map(move |r| r[j])).collect();
+            let by_col: Vec<&[f64]> = turned.chunks(rows.len()).collect();
+            compare(&of_a, &by_row, &mut a);
+            compare(&of_b, &by_col, &mut b);
+        }
+        let of_right = right.is_alike()?;
+        Some(Self { of_right, of_a: a.is_alike()?, of_b: b.is_alike()? })
+    }
+}
+
+/// Adds how alike lines are where those of the operand are.
+fn compare(operand: &[&[f64]], lines: &[&[f64]], to: &mut Sum) {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    let norms = |v: &[&[f64]]| v.iter().map(|x| dot(x, x).sqrt().max(1e-300)).collect::<Vec<f64>>();
+    let (no, nl) = (norms(operand), norms(lines));
+    let mut pairs: Vec<(f64, f64)> = Vec::with_capacity(lines.len() * lines.len() / 2);
+    for x in 0..lines.len() {
+        for y in 0..x {
+            let of = |v: &[&[f64]], n: &[f64]| dot(v[x], v[y]) / (n[x] * n[y]);
+            pairs.push((of(operand, &no), of(lines, &nl)));
+        }
+    }
+    // What all pairs have in common, as numbers of one sign do, says nothing.
+    let n = pairs.len().max(1) as f64;
+    let (mo, ml) = (pairs.iter().map(|p| p.0).sum::<f64>() / n, pairs.iter().map(|p| p.1).sum::<f64>() / n);
+    let long = lines.first().map_or(1, |l| l.len()).max(1) as f64;
+    for (o, l) in pairs {
+        to.found += (o - mo) * (l - ml);
+        to.full += (o - mo).powi(2);
+        to.variance += (o - mo).powi(2) / long;
+    }
+}
+
+/// Groups that are wrong as a whole, where another one is right: in words.
+fn whole_experts(s: &System) -> Option<String> {
+    (s.parts.len() > 1).then_some(())?;
+    let mut is = vec![false; s.parts.len()];
+    let mut right = false;
+    for (e, p) in s.parts.iter().enumerate().filter(|(_, p)| !p.rows.is_empty()) {
+        let range = p.rows.start * s.cols..p.rows.end * s.cols;
+        let wrong = s.is_wrong[range.clone()].iter().filter(|w| **w).count();
+        is[e] = wrong * 10 > range.len() * 9;
+        (is[e] || wrong == 0).then_some(())?;
+        right |= wrong == 0;
+    }
+    right.then(|| lines(&is))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{codes, found, grouped_found, sum, wide};
+
+    const K: usize = 96;
+
+    /// Weights whose rows are all of one size: sizes alone do not tell whose they are.
+    fn even_codes(n: usize, seed: usize) -> crate::QTensor {
+        let mut parts = codes(Format::Int8, n, K, K, false, seed).into_parts();
+        parts.scale_inv.fill(0.02);
+        crate::QTensor::new(parts).unwrap()
+    }
+
+    /// A product of operands of another call.
+    fn old(i: usize, j: usize) -> f64 {
+        let number = |x: usize| crate::fault::solve::tests::noise(x * 7 + 11) - 0.5;
+        12.0 * sum(K, |k| number(900_000 + i * K + k) * number(2_000_000 + j * K + k))
+    }
+
+    #[test]
+    fn rows_of_tiles_that_are_not_written_are_told() {
+        let (m, n) = (96, 64);
+        let (a, b) = (wide(m, K), even_codes(n, 91));
+        let got = found(&a, &b, None, Format::Bf16, |i, j, right| if i % 48 >= 32 { old(i, j) } else { right[i * n + j] });
+        assert_eq!(got.0, "silent_skip:out.not_written", "{}", got.1);
+        assert!(got.1.contains("rows 32 … 47") && got.1.contains("keep what was there before"), "{}", got.1);
+    }
+
+    #[test]
+    fn rows_of_another_product_of_the_same_rows_are_no_old_memory() {
+        let (m, n) = (96, 64);
+        let (a, b) = (wide(m, K), even_codes(n, 92));
+        let x = a.to_f64();
+        let other = |j: usize, k: usize| 12.0 * (crate::fault::solve::tests::noise(5_000_000 + j * K + k) - 0.5);
+        let wrong = |i: usize, j: usize| sum(K, |k| x[[i, k]] * other(j, k));
+        let got = found(&a, &b, None, Format::Bf16, |i, j, right| if i % 48 >= 32 { wrong(i, j) } else { right[i * n + j] });
+        assert!(!got.0.contains("not_written"), "{}: {}", got.0, got.1);
+    }
+
+    #[test]
+    fn groups_that_meet_stale_weights_are_told() {
+        let (n, ends) = (48, [24, 50, 80]);
+        let (a, b) = (wide(80, K), codes(Format::E4m3, 3 * n, K, K, false, 93));
+        let (x, y, z) = (a.to_f64(), b.dequantize(), codes(Format::E4m3, 3 * n, K, K, false, 193).dequantize());
+        let got = grouped_found(&a, &b, &ends, Format::Bf16, |i, j| {
+            let e = ends.iter().filter(|end| **end <= i).count();
+            sum(K, |k| x[[i, k]] * if e == 1 { z[[e * n + j, k]] } else { y[[e * n + j, k]] })
+        });
+        assert_eq!(got.0, "stale_state:out.other_weights", "{}", got.1);
+        assert!(got.1.contains("the rows of groups 1 are products of their own rows of a"), "{}", got.1);
+    }
+}
