@@ -218,9 +218,10 @@ fn encoders_by_hand() {
 #[test]
 fn an_encoder_that_right_codes_refute_leaves_its_place_to_another() {
     let number = |at: usize| ((at * 7919 + 101) % 1009) as f32 / 1009.0;
-    let x: Vec<f32> = (0..24 * 64).map(|at| if at % 3 == 0 { 0.0145 * number(at) } else { 0.5 + number(at) }).collect();
+    let x: Vec<f32> =
+        (0..24 * 64usize).map(|at| if at.is_multiple_of(3) { 0.0145 * number(at) } else { 0.5 + number(at) }).collect();
     let code = |at: usize| {
-        let by = if at % 64 < 32 && at % 3 == 0 { Rounding::TowardZero } else { Rounding::NearestEven };
+        let by = if at % 64 < 32 && at.is_multiple_of(3) { Rounding::TowardZero } else { Rounding::NearestEven };
         Format::E4m3.encode(f64::from(x[at]), by, Overflow::Saturate) as u8
     };
     let q = QTensor::new(QTensorParts {
