@@ -131,7 +131,8 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         let of_values = casts::explain(bundle);
         let of_all = |f: &Finding| ["out.global", "out.stride"].iter().any(|v| f.variant.ends_with(v));
         let zero = if of_values.as_ref().is_some_and(of_all) { None } else { zero() };
-        zero.or(of_values)
+        zero.or_else(|| clipped::of_a_twin(bundle))
+            .or(of_values)
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))
             .or_else(|| clipped::of_another_format(bundle))
@@ -153,6 +154,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         && wrong.is_empty()
         && !time.is_zero()
         && let Some(other) = zero_blocks::explain(bundle, found.judgement().bound.ideal())
+            .or_else(|| clipped::overflown(bundle))
             .or_else(|| router::explain(bundle, found.judgement()))
             .or_else(|| clamped::explain(bundle, &found))
             .or_else(beside)
@@ -160,12 +162,17 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(other.clone()));
         d.findings = vec![other];
     }
+    // A result that is cut is smaller all over: no formula is told from that.
+    let ends = |d: &Diagnosis, with: &str| d.findings.first().is_some_and(|f| f.variant.ends_with(with));
+    let is_cut = found.diagnosis.as_ref().is_some_and(|d| ends(d, "out.toward_zero"));
     if verdict == Verdict::Fail
         && wrong.is_empty()
+        && !is_cut
         && let Some(other) = formula::explain(bundle, &found)?
     {
-        // A number that was fitted to the result names nothing beside a formula that makes it.
-        if let Some(d) = found.diagnosis.as_mut().filter(|d| fitted(d) && !found.assayed.built.job.op.is_product()) {
+        // A number that was fitted to the result names nothing beside a formula that makes it; nor do rows of zeros that 16 bits made.
+        let weak = |d: &Diagnosis| fitted(d) || ends(d, "out.part") && other.contains("rounded to f16");
+        if let Some(d) = found.diagnosis.as_mut().filter(|d| weak(d) && !found.assayed.built.job.op.is_product()) {
             d.findings = vec![Finding::of_formula(&other)];
         }
         found.reason = format!("{other}; {}", found.reason);

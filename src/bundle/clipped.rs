@@ -1,4 +1,4 @@
-//! Scales of a cast without a recipe that contradict the values: 0 for a block that holds numbers, or a scale for less than the block's
+//! Scales of a cast without a recipe that contradict the values: 0 or NaN for a block that holds numbers, or a scale for less than the block's
 //! largest magnitude where other blocks are scaled for theirs.
 //!
 //! Without a recipe each code is judged by the stored scale, and a scale may be any: of an earlier step, of a calibration, a power of two. What
@@ -16,7 +16,7 @@ use crate::fault::{Class, Finding};
 use crate::job::Data;
 use crate::op::Op;
 use crate::quant::Zero;
-use crate::{Format, QTensor, Tensor};
+use crate::{Format, Overflow, QTensor, Rounding, Tensor};
 
 /// What division, multiplication and a reciprocal in f32 may be off, relative.
 const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
@@ -82,6 +82,36 @@ fn zeros(all: &[Block], q: &QTensor) -> Option<String> {
         all.len(),
         place(first, q)
     ))
+}
+
+/// Blocks whose scale is NaN though they hold numbers alone.
+fn nans(all: &[Block], q: &QTensor) -> Option<String> {
+    let nans: Vec<&Block> = all.iter().filter(|b| b.unit.is_nan() && b.amax > 0.0).collect();
+    let [amax, _] = apart([nans.first()?.amax, 0.0]);
+    Some(format!(
+        "scale_inv is NaN for {} of {} blocks that hold numbers: {amax} at {}",
+        nans.len(),
+        all.len(),
+        place(nans[0], q)
+    ))
+}
+
+/// Scales beyond the largest that their format has, which became NaN.
+pub(super) fn overflown(bundle: &Bundle) -> Option<Finding> {
+    let (x, q) = values(bundle).filter(|(x, q)| is_held(x, q))?;
+    let all = blocks(x, q);
+    let (largest, global) = (q.scale_format().max_finite(), q.global_scale_inv().map_or(1.0, f64::from).abs());
+    let is = |b: &Block| b.unit.is_nan() && b.amax > 0.0;
+    let wanted = |b: &Block| b.amax / (q.format().max_finite() * global);
+    let least = all.iter().filter(|b| is(b)).map(wanted).reduce(f64::min).filter(|w| *w > largest)?;
+    let words = format!(
+        "{} of {} scales are NaN: what their blocks want, {} and more, is beyond {largest}, the largest of {}, and is not clamped to it",
+        all.iter().filter(|b| is(b)).count(),
+        all.len(),
+        apart([least, largest])[0],
+        q.scale_format()
+    );
+    Some(Finding::solved(Class::OverflowWrap, "out.scale_overflow", words))
 }
 
 /// Blocks that are scaled for a part of themselves, beside others that are not.
@@ -151,7 +181,8 @@ fn other_maximum(all: &[Block], q: &QTensor) -> Option<String> {
 /// What is wrong, with the first such block.
 fn of(x: &Tensor, q: &QTensor) -> Option<String> {
     let all = if is_held(x, q) { blocks(x, q) } else { return None };
-    zeros(&all, q).or_else(|| parts(&all, q)).or_else(|| signed(&all, q)).or_else(|| other_maximum(&all, q))
+    let told = zeros(&all, q).or_else(|| nans(&all, q)).or_else(|| parts(&all, q));
+    told.or_else(|| signed(&all, q)).or_else(|| other_maximum(&all, q))
 }
 
 /// What is wrong with the scales of a cast without a recipe.
@@ -170,6 +201,33 @@ pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
     all.iter().enumerate().filter(is_zero).for_each(|(s, _)| (rows[s / grid.1], groups[s % grid.1]) = (true, true));
     let words = format!("scale_inv of rows {}, groups {} of the grid is 0: it is not written", lines(&rows), lines(&groups));
     Some(Finding::solved(Class::SilentSkip, "out.scales_unwritten", words))
+}
+
+/// FP8 formats that give the same bytes other numbers: OCP's, and those whose exponent's bias is one more.
+const TWINS: [(Format, Format); 4] = [
+    (Format::E4m3Fnuz, Format::E4m3),
+    (Format::E5m2Fnuz, Format::E5m2),
+    (Format::E4m3, Format::E4m3Fnuz),
+    (Format::E5m2, Format::E5m2Fnuz),
+];
+/// Codes that are looked at before all are, and the share that has to be the other format's.
+const FIRST: usize = 4096;
+const SHARE: f64 = 0.999;
+
+/// Codes that are those of the other format with the same name, under the stored scales.
+pub(super) fn of_a_twin(bundle: &Bundle) -> Option<Finding> {
+    let (x, q) = values(bundle).filter(|(x, q)| is_held(x, q))?;
+    let (_, other) = TWINS.into_iter().find(|(f, _)| *f == q.format())?;
+    let units: Vec<f64> = (0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect();
+    let is = |f: Format, at: usize| {
+        let y = f64::from(x.data()[at]) / units[q.scale_index(at / q.cols(), at % q.cols())];
+        f.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8 == q.codes()[at]
+    };
+    let share = |n: usize, f: Format| (0..n).filter(|at| is(f, *at)).count() as f64 / n.max(1) as f64;
+    let n = q.codes().len();
+    (share(n.min(FIRST), other) >= SHARE && share(n.min(FIRST), q.format()) < 0.5 && share(n, other) >= SHARE).then_some(())?;
+    let words = format!("the codes are those of {other}, not of {}: the same byte is another number there", q.format());
+    Some(Finding::solved(Class::BitsReinterpreted, "out.twin", words))
 }
 
 /// Blocks that are scaled for the largest number of another format.
@@ -297,5 +355,16 @@ mod tests {
         for x in [zeros, tiny] {
             assert_eq!(of(&x, &rows_of_32(Format::E4m3, &[0.0])), None);
         }
+    }
+
+    #[test]
+    fn scales_of_nan_for_numbers_are_told() {
+        let amax = [3.0, 5.0, 7.0, 2.5];
+        assert_eq!(said(Format::E4m3, amax, [3.0, 5.0, 7.0, 2.5]), None);
+        let words = said(Format::E4m3, amax, [3.0, f32::NAN, 7.0, f32::NAN]).unwrap();
+        assert_eq!(words, "scale_inv is NaN for 2 of 4 blocks that hold numbers: 5 at (1, 5)");
+        // A block of zeros has nothing to be scaled for.
+        let zeros = Tensor::new(Format::F32, 4, 32, vec![0.0; 128]).unwrap();
+        assert_eq!(of(&zeros, &rows_of_32(Format::E4m3, &[f32::NAN; 4])), None);
     }
 }

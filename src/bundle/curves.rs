@@ -81,15 +81,17 @@ pub fn explain(all: &[Element], gated: bool) -> Option<String> {
     None
 }
 
+/// Whether `y` is what this element may have been, to the rounding of the terms that make it.
+pub fn makes(e: &Element, y: f64) -> bool {
+    let slack = SLACK * y.abs() + CANCELS * (e.x * e.gate).abs();
+    e.low - slack <= y && y <= e.high + slack
+}
+
 /// The function of these elements.
 fn solved(all: &[Element], seen: &dyn Fn(&Element) -> Element) -> Option<Curve> {
     let some: Vec<Element> = all.iter().step_by(all.len().div_ceil(SOLVED)).map(seen).collect();
     sigmoid(&some).into_iter().chain(normal(&some)).chain(slopes(&some)).find(|c| {
-        let made = |e: &Element| {
-            let y = (c.of)(e.x) * e.gate;
-            let slack = SLACK * y.abs() + CANCELS * (e.x * e.gate).abs();
-            e.low - slack <= y && y <= e.high + slack
-        };
+        let made = |e: &Element| makes(e, (c.of)(e.x) * e.gate);
         let share = |all: &mut dyn Iterator<Item = Element>| {
             let (n, hit) = all.fold((0usize, 0usize), |(n, hit), e| (n + 1, hit + usize::from(made(&e))));
             hit as f64 >= SHARE * n as f64

@@ -282,6 +282,11 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let own = all.iter().filter(|n| right[**n]).count();
         ((own as f64) < curves::SHARE * all.len() as f64).then_some(())?;
         let all: Vec<curves::Element> = all.into_iter().map(element).collect();
+        // Nor where it does to what a curve is held to: what is far below its own terms.
+        let f = params.act?;
+        let as_asked =
+            |e: &&curves::Element| curves::makes(e, act(f, e.x) * if op == Op::Gated { gate(f, e.gate) } else { 1.0 });
+        (all.iter().filter(as_asked).count() < all.len()).then_some(())?;
         curves::explain(&all, op == Op::Gated)
     };
     // What is not written, and what is wrong beside it.

@@ -90,9 +90,11 @@ impl encoders::Cast<'_> {
             }
             // Codes that wrap one by one are right where they do not.
             let by = spans.iter().copied().find(|by| all.iter().all(|at| is(at, *by)))?;
-            let wrong = all.iter().filter(|at| !is(at, 0.0)).count();
-            (10 * wrong >= 9 * all.len()).then_some(())?;
-            elements += wrong;
+            let wrong: Vec<&usize> = all.iter().filter(|at| !is(at, 0.0)).collect();
+            (10 * wrong.len() >= 9 * all.len()).then_some(())?;
+            // Codes at an end are those of any zero point that is far enough off.
+            let inside = |at: &&&usize| self.value(***at) > f.min_finite() && self.value(***at) < f.max_finite();
+            elements += wrong.iter().filter(inside).count();
             wrapped.push((g, by));
         }
         let (g, by) = *wrapped.first()?;

@@ -292,3 +292,71 @@ fn an_amax_beside_another_formula_is_told_by_what_it_is_of() {
     assert!(most(32, &silu) < 0.9 * most(ROWS, &silu), "{} {}", most(32, &silu), most(ROWS, &silu));
     assert!(part.contains("; and amax is") && part.contains("rows 0 … 31"), "{part}");
 }
+
+#[test]
+fn bytes_of_the_other_fp8_are_told() {
+    for (own, other) in [(Format::E4m3Fnuz, Format::E4m3), (Format::E5m2, Format::E5m2Fnuz)] {
+        let x = values(Format::F32, ROWS, COLS, 931);
+        let largest = |i: usize| x.data()[i * COLS..][..COLS].iter().fold(0f32, |m, v| m.max(v.abs()));
+        let scale_inv: Vec<f32> = (0..ROWS).map(|i| largest(i) / other.max_finite() as f32).collect();
+        let codes = (0..ROWS * COLS).map(|at| code(other, f64::from(x.data()[at] / scale_inv[at / COLS]))).collect();
+        let granularity = Granularity::Row;
+        let parts = QTensorParts {
+            format: own,
+            rows: ROWS,
+            cols: COLS,
+            codes,
+            granularity,
+            scale_format: Format::F32,
+            scale_inv,
+            zero: Zero::None,
+            level: None,
+        };
+        let words = format!("the codes are those of {other}, not of {own}");
+        is_named(&cast(&x, &QTensor::new(parts).unwrap()), "bits_reinterpreted:out.twin", &[&words]);
+    }
+}
+
+#[test]
+fn codes_at_the_end_of_their_range_tell_no_zero_point() {
+    // Rows 0, 3, 6, …: all codes are −128, as of any zero point that is far too small.
+    let (x, mut parts, zero) = affine(COLS, &|_| 0.0);
+    let mut stored_zero: Vec<i32> = zero.iter().map(|z| *z as i32).collect();
+    for i in (0..ROWS).step_by(3) {
+        stored_zero[i] -= 30;
+        parts.codes[i * COLS..(i + 1) * COLS].fill(-128i8 as u8);
+    }
+    let told = found(&cast(&x, &stored(&parts, stored_zero, parts.scale_inv.clone())));
+    assert!(told.0 == Verdict::Fail && told.1 != "overflow_wrap:out.zero_wrapped", "{} {}", told.1, told.2);
+}
+
+#[test]
+fn scales_beyond_their_format_that_became_nan_are_told() {
+    // Every fifth row has blocks that want more than 448.
+    let small = values(Format::F32, ROWS, COLS, 941);
+    let data = small.data().iter().enumerate().map(|(at, v)| v * if (at / COLS).is_multiple_of(5) { 6000.0 } else { 10.0 });
+    let x = Tensor::new(Format::F32, ROWS, COLS, data.collect()).unwrap();
+    let wants: Vec<f64> = x.data().chunks(16).map(|b| f64::from(b.iter().fold(0f32, |m, v| m.max(v.abs()))) / 6.0).collect();
+    assert!(wants.iter().filter(|w| **w > 464.0).count() > 20);
+    let scale = |w: &f64| if *w > 464.0 { f32::NAN } else { Format::E4m3.decode(u32::from(code(Format::E4m3, *w))) as f32 };
+    let scale_inv: Vec<f32> = wants.iter().map(scale).collect();
+    let one = |at: usize| {
+        let s = scale_inv[at / 16];
+        if s.is_nan() { 7 } else { code(Format::E2m1, f64::from(x.data()[at]) / f64::from(s)) }
+    };
+    let codes = (0..ROWS * COLS).map(one).collect();
+    let granularity = Granularity::Group(16);
+    let parts = QTensorParts {
+        format: Format::E2m1,
+        rows: ROWS,
+        cols: COLS,
+        codes,
+        granularity,
+        scale_format: Format::E4m3,
+        scale_inv,
+        zero: Zero::None,
+        level: None,
+    };
+    let words = ["scales are NaN: what their blocks want", "is beyond 448, the largest of e4m3, and is not clamped to it"];
+    is_named(&cast(&x, &QTensor::new(parts).unwrap()), "overflow_wrap:out.scale_overflow", &words);
+}

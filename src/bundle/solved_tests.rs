@@ -345,11 +345,6 @@ fn rows_of_values_and_of_two_levels_have_weights() {
 
 /// A gradient of weights, 20×48 by 17×48 in four groups of which one is empty: each takes the scales of b of group `from(e)` and sums `tokens(e)`.
 fn gradient(from: impl Fn(usize) -> usize, tokens: impl Fn(usize, usize) -> bool) -> Writer {
-    gradient_beside(from, tokens, 0.0)
-}
-
-/// The same, with numbers of this size where nothing is to be summed.
-fn gradient_beside(from: impl Fn(usize) -> usize, tokens: impl Fn(usize, usize) -> bool, old: f64) -> Writer {
     let (m, n, k, offs) = (20, 17, 48, [10usize, 10, 27, 48]);
     let code = |seed: usize, at: usize| {
         ((at * 7919 + at * at % 613 + seed * 31) % 1009 % 112) as u8 + if at % 5 < 2 { 128 } else { 0 }
@@ -364,7 +359,6 @@ fn gradient_beside(from: impl Fn(usize) -> usize, tokens: impl Fn(usize, usize) 
         let (e, i, j) = (x / (m * n), x / n % m, x % n);
         let own = (0..k).filter(|at| group(*at) == e && tokens(e, *at));
         let sum: f64 = own.map(|at| value(a[i * k + at]) * value(b[j * k + at])).sum();
-        let sum = if e == 1 { old * (((x * x * 7919 + x * 613) % 65_521) as f64 / 65_521.0 - 0.5) } else { sum };
         (sum * f64::from(sa[e * m + i]) * f64::from(sb[from(e) * n + j])) as f32
     };
     let mut w = Writer::new("grouped_gemm_wgrad");
@@ -391,13 +385,4 @@ fn groups_along_k_with_the_scales_of_others_are_one_rule() {
         &["the last token of every group that has any is left out", "the next group that has tokens, the last its own"],
     );
     is_named(&gradient(|e| [3, 1, 2, 0][e], |_, _| true), "scale_shared:b.group_scale", &["group 0 are those of group 3"]);
-}
-
-/// What nobody wrote for the group without tokens beside another fault of the others.
-#[test]
-fn old_memory_of_an_empty_group_beside_another_fault_is_two_names() {
-    let last = |_: usize, at: usize| ![9, 26, 47].contains(&at);
-    let w = gradient_beside(|e| e, last, 300.0);
-    let words = ["the last token of every group that has any is left out", "groups 1, which have no tokens", "not written"];
-    is_named(&w, "group_boundary:tokens_of_groups + silent_skip:out.group_skipped", &words);
 }

@@ -49,7 +49,9 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     }
     for f in [Format::Bf16, Format::F16] {
         let words = format!("amax is rounded to {f} before the scale is taken from it");
-        all.push(change(words, move |x, i, j| round_to(f, x.row(i)[j])));
+        // What f16 cannot hold would make the scales of anything.
+        let rounded = move |x: f32| Some(round_to(f, x)).filter(|y| y.is_finite()).unwrap_or(x);
+        all.push(change(words, move |x, i, j| rounded(x.row(i)[j])));
     }
     let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
     all.push(change("amax is cut to bf16 before the scale is taken from it", move |x, i, j| cut(x.row(i)[j])));

@@ -83,8 +83,9 @@ fn chunks(prefix: &[Vec<f64>], known: &[Known], n: usize) -> Option<Counted> {
         }
         let times: Vec<f64> = line.solve()?;
         let is_whole = |w: &f64| (w - w.round()).abs() < WHOLE && (0.0..=TIMES).contains(&w.round());
-        let own = times.iter().all(|w| w.round() == 1.0);
-        (times.iter().all(is_whole) && !own).then_some(())?;
+        // All of them none times or twice is no matter of columns.
+        let alike = times.iter().all(|w| w.round() == times[0].round());
+        (times.iter().all(is_whole) && !alike).then_some(())?;
         let of = |i: usize| (0..count).map(|c| times[c].round() * part(i, c)).sum::<f64>();
         fits(known, of).then_some(())?;
         // Neighbours that are counted alike are one run.

@@ -5,6 +5,7 @@ use super::maps::cost;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::op::Op;
 use crate::tensor::round_to;
 use crate::{Format, Overflow, QTensor, Rounding};
 use std::sync::Arc;
@@ -137,6 +138,11 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let name = side.name();
     let source = Source::of(g);
     let mut all = joined(g, side, &source);
+    let op = s.scene.evidence.job.op;
+    if !op.is_product() && op != Op::Dequantize {
+        // Nothing is multiplied: what would be rounded is the result.
+        all.retain(|t| !t.variant.contains(".operand_"));
+    }
     let Some(q) = g.q.as_ref().filter(|q| q.format().bits() <= 4) else { return all };
     let mut add = |class: Class, variant: &str, words: String, bits: f64, value: At| {
         let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);

@@ -216,7 +216,7 @@ fn taps_of_a_window_that_wrap_are_told() {
     assert_eq!(got.0, "overflow_wrap:out.pairs_16_bits", "{}", got.1);
     assert!(got.1.contains("sums of 9 neighbouring products wrap at 16 bits"), "{}", got.1);
     let got = of(&|c, t| t * 8 + c);
-    assert!(got.1.contains("sums of 9 products 8 apart wrap at 16 bits"), "{} {}", got.0, got.1);
+    assert!(got.1.contains("sums of every 8th product of all K wrap at 16 bits"), "{} {}", got.0, got.1);
 }
 
 #[test]

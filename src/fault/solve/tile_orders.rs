@@ -28,7 +28,8 @@ struct Way {
 }
 
 fn ways() -> Vec<Way> {
-    let plain: [(&str, fn(usize, usize, usize) -> (usize, usize)); 6] = [
+    type Plain = fn(usize, usize, usize) -> (usize, usize);
+    let plain: [(&str, Plain); 6] = [
         ("row t mod P, column t / Q", |t, p, q| (t % p, t / q)),
         ("row t mod Q, column t / P", |t, p, q| (t % q, t / p)),
         ("row t mod Q, column t / Q", |t, _, q| (t % q, t / q)),
