@@ -12,6 +12,7 @@ use std::sync::Arc;
 /// How far the two numbers of a line through all scales may make a sum be off, relative to its magnitude.
 pub const LINE: f64 = 2e-3;
 /// How far apart numbers are that no scales are.
+const STORED: f64 = 0.9;
 const WILD: f64 = 64.0;
 /// How far a scale that is rounded again may be from the right one, relative.
 const ROUNDED: f64 = 0.05;
@@ -197,9 +198,24 @@ impl Gains<'_> {
                 first - 1
             ));
         }
-        few.then(|| {
+        (few && !self.are_stored()).then(|| {
             format!("some scales of {who} are numbers of all sizes that are stored nowhere: memory that holds no scales")
         })
+    }
+
+    /// Whether nearly all changed numbers are stored at some place, far more of them than would be by chance: of numbers a little larger or smaller.
+    fn are_stored(&self) -> bool {
+        let mut stored = self.stored.clone();
+        stored.sort_by(f64::total_cmp);
+        let found = |by: f64| {
+            let is = |c: &&usize| {
+                let (y, r) = (by * self.effective[**c], self.cells.within[**c] * self.stored[**c].abs());
+                stored.get(stored.partition_point(|s| *s < y - r)).is_some_and(|s| *s <= y + r)
+            };
+            self.changed.iter().filter(is).count() as f64 / self.changed.len() as f64
+        };
+        let chance = [0.87, 0.94, 1.07, 1.16].map(found).iter().sum::<f64>() / 4.0;
+        found(1.0) >= STORED && chance <= 0.75 * STORED
     }
 
     /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, by factors
