@@ -255,8 +255,8 @@ impl<'b> Cast<'b> {
             if let Some(words) = self.by_global((low, high)) {
                 return Some((Class::ScaleDoubledInverted, "out.global", words.into()));
             }
-            if let Some((class, words)) = part_global::another(self.q, (low, high)) {
-                return Some((class, "out.global", words));
+            if let Some(found) = part_global::another(self.q, (low, high), by) {
+                return Some(found);
             }
             let words = format!("the codes were made with other scales: every scale_inv is {by:.4} times that of its codes");
             return Some((Class::StaleState, "out.scale_inv", words));

@@ -98,7 +98,8 @@ fn nans(all: &[Block], q: &QTensor) -> Option<String> {
 
 /// Scales beyond the largest that their format has, which became NaN.
 pub(super) fn overflown(bundle: &Bundle) -> Option<Finding> {
-    let (x, q) = values(bundle).filter(|(x, q)| is_held(x, q))?;
+    let (x, q) = values(bundle).filter(|(_, q)| q.scale_inv().iter().any(|s| s.is_nan()))?;
+    is_held(x, q).then_some(())?;
     let all = blocks(x, q);
     let (largest, global) = (q.scale_format().max_finite(), q.global_scale_inv().map_or(1.0, f64::from).abs());
     let is = |b: &Block| b.unit.is_nan() && b.amax > 0.0;
@@ -161,13 +162,21 @@ fn signed(all: &[Block], q: &QTensor) -> Option<String> {
     ))
 }
 
+/// Whether all blocks, and there are some, are scaled for the largest number of a format.
+fn all_scaled_for(all: &[Block], f: Format) -> bool {
+    let known = || all.iter().filter(|b| b.amax > 0.0);
+    known().nth(LEAST - 1).is_some() && known().all(|b| (b.unit * f.max_finite() / b.amax - 1.0).abs() <= NEAR)
+}
+
+/// FP8 formats that go further than one of 8 bits.
+fn wider(own: Format) -> impl Iterator<Item = Format> {
+    [Format::E4m3, Format::E5m2].into_iter().filter(move |f| own.is_fp8() && f.max_finite() > own.max_finite())
+}
+
 /// Blocks that are all scaled for the largest number of another format, beyond that of their codes.
 fn other_maximum(all: &[Block], q: &QTensor) -> Option<String> {
     let max = q.format().max_finite();
-    let known = || all.iter().filter(|b| b.amax > 0.0);
-    let is_for = |f: &Format| known().all(|b| (b.unit * f.max_finite() / b.amax - 1.0).abs() <= NEAR);
-    let wider = [Format::E4m3, Format::E5m2].into_iter().filter(|f| f.max_finite() > max);
-    let other = wider.into_iter().find(|f| q.format().is_fp8() && known().nth(LEAST - 1).is_some() && is_for(f))?;
+    let other = wider(q.format()).find(|f| all_scaled_for(all, *f))?;
     Some(format!(
         "all {} blocks are scaled for the largest number of {other}, {}: the largest of {} is {max}, so that magnitudes beyond {:.3} of a block's amax \
          saturate",
@@ -214,25 +223,34 @@ const TWINS: [(Format, Format); 4] = [
 const FIRST: usize = 4096;
 const SHARE: f64 = 0.999;
 
-/// Codes that are those of the other format with the same name, under the stored scales.
+/// Codes that are those of the other format with the same name, under the stored scales. The same byte is mostly another power of two of one number:
+/// a scale that is off by it would give these codes as well, but for what saturates and for −0, or for blocks that are scaled for the other's maximum.
 pub(super) fn of_a_twin(bundle: &Bundle) -> Option<Finding> {
-    let (x, q) = values(bundle).filter(|(x, q)| is_held(x, q))?;
+    let (x, q) = values(bundle)?;
     let (_, other) = TWINS.into_iter().find(|(f, _)| *f == q.format())?;
+    is_held(x, q).then_some(())?;
     let units: Vec<f64> = (0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect();
-    let is = |f: Format, at: usize| {
-        let y = f64::from(x.data()[at]) / units[q.scale_index(at / q.cols(), at % q.cols())];
+    let is = |f: Format, by: f64, at: usize| {
+        let y = by * f64::from(x.data()[at]) / units[q.scale_index(at / q.cols(), at % q.cols())];
         f.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8 == q.codes()[at]
     };
-    let share = |n: usize, f: Format| (0..n).filter(|at| is(f, *at)).count() as f64 / n.max(1) as f64;
+    let share = |n: usize, f: Format| (0..n).filter(|at| is(f, 1.0, *at)).count() as f64 / n.max(1) as f64;
     let n = q.codes().len();
     (share(n.min(FIRST), other) >= SHARE && share(n.min(FIRST), q.format()) < 0.5 && share(n, other) >= SHARE).then_some(())?;
+    // The number of a byte here over that there: with a scale off by it the same codes stand for the same values.
+    let one = other.encode(1.0, Rounding::NearestEven, Overflow::Saturate);
+    let by = q.format().decode(one);
+    let alone = (0..n).filter(|at| is(other, 1.0, *at) && !is(q.format(), by, *at)).count();
+    let maximum = || other.max_finite() != q.format().max_finite() && all_scaled_for(&blocks(x, q), other);
+    (alone >= LEAST || maximum()).then_some(())?;
     let words = format!("the codes are those of {other}, not of {}: the same byte is another number there", q.format());
     Some(Finding::solved(Class::BitsReinterpreted, "out.twin", words))
 }
 
 /// Blocks that are scaled for the largest number of another format.
 pub(super) fn of_another_format(bundle: &Bundle) -> Option<Finding> {
-    let (x, q) = values(bundle).filter(|(x, q)| bundle.meta.recipe.is_none() && is_held(x, q))?;
+    let (x, q) = values(bundle).filter(|(_, q)| bundle.meta.recipe.is_none() && wider(q.format()).next().is_some())?;
+    is_held(x, q).then_some(())?;
     Some(Finding::solved(Class::RangeRule, "out.range", other_maximum(&blocks(x, q), q)?))
 }
 

@@ -14,8 +14,9 @@ const TIMES: [usize; 5] = [4, 2, 8, 16, 32];
 /// Elements whose code is known, at least, and the share that a way has to make.
 const LEAST: usize = 64;
 const SHARE: f64 = 0.98;
-/// Wrong elements that a way is tried on before all are.
+/// Wrong elements that a way is tried on before all are, and of how many one has to be known.
 const FEW: usize = 64;
+const KNOWN: usize = 6;
 
 /// How the codes are read, in words. `is`: whether an element is this code, at this place of the codes, by the scale of this element.
 pub fn explain(
@@ -56,7 +57,7 @@ pub fn explain(
                         continue;
                     }
                     let (known, all) = share(&mut wrong.iter().copied());
-                    if known < LEAST || !all || !share(&mut (0..n)).1 {
+                    if known < LEAST || KNOWN * known < wrong.len() || !all || !share(&mut (0..n)).1 {
                         continue;
                     }
                     let what = if v == 1 { "element w".to_string() } else { format!("vector w of {v} elements") };

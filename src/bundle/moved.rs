@@ -36,35 +36,38 @@ impl Cast<'_> {
 }
 
 impl encoders::Cast<'_> {
-    /// The elements of every group.
-    fn members(&self) -> Vec<Vec<usize>> {
-        let cols = self.q.cols();
-        let mut all = vec![Vec::new(); self.zero.len()];
-        self.finite().into_iter().for_each(|at| all[self.q.scale_index(at / cols, at % cols)].push(at));
-        all
+    /// The finite elements of a group.
+    fn members(&self, g: usize) -> impl Iterator<Item = usize> {
+        let (rows, cols) = (self.q.rows(), self.q.cols());
+        let ((high, wide), across) = (self.q.granularity().tile(rows, cols), self.q.granularity().grid(rows, cols).1);
+        let (top, left) = (g / across * high, g % across * wide);
+        let all = (top..rows.min(top + high)).flat_map(move |i| (left..cols.min(left + wide)).map(move |j| i * cols + j));
+        all.filter(|at| self.element(*at).x.is_finite())
     }
 
     /// Scales that stand at, or are taken from, other places than their own together with their zero points.
     pub fn both_places(&self) -> Option<encoders::Named> {
         let f = self.q.format();
         (self.zero.len() > 1 && f.is_integer()).then_some(())?;
-        let members = self.members();
-        // A code at the end of the range says little: the first few of a group that say something refuse most.
         let fits = |p: usize, g: usize| {
             let (unit, zero) = (self.q.affine(p).unit, self.zero[p]);
-            members[g].iter().all(|at| {
-                let y = self.element(*at).x / unit;
-                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| encoders::nearest(f, y * n + zero) == self.value(*at))
+            self.members(g).all(|at| {
+                let y = self.element(at).x / unit;
+                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| encoders::nearest(f, y * n + zero) == self.value(at))
             })
         };
+        // The first group that is wrong is some place's, or places are not what is wrong.
+        let n = self.zero.len();
+        let first = (0..n).find(|g| !fits(*g, *g))?;
+        (0..n).any(|p| fits(p, first) || fits(first, p)).then_some(())?;
         // Codes that reach both ends of their range, as the rule has it.
-        let spans = |all: &Vec<usize>| {
-            let (low, high) = all.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), at| {
-                (low.min(self.value(*at)), high.max(self.value(*at)))
-            });
+        let spans = |g: &usize| {
+            let ends = (f64::INFINITY, f64::NEG_INFINITY);
+            let (low, high) =
+                self.members(*g).fold(ends, |(low, high), at| (low.min(self.value(at)), high.max(self.value(at))));
             low <= f.min_finite() + 2.0 && high >= f.max_finite() - 2.0
         };
-        let right = members.iter().filter(|m| spans(m)).count() as f64 >= SHARE * members.len() as f64;
+        let right = (0..n).filter(spans).count() as f64 >= SHARE * n as f64;
         let grid = self.q.granularity().grid(self.q.rows(), self.q.cols());
         let (class, variant, words) = Places { what: "scale and zero point", grid, fits: &fits, right }.find()?;
         Some((class, format!("{variant}_of_both"), words))
@@ -74,28 +77,33 @@ impl encoders::Cast<'_> {
     pub fn zero_wrapped(&self) -> Option<encoders::Named> {
         let f = self.q.format();
         (!self.zero.is_empty() && f.is_integer()).then_some(())?;
-        let members = self.members();
+        let groups = self.zero.len();
         let (mut wrapped, mut elements): (Vec<(usize, f64)>, usize) = (Vec::new(), 0);
         // Once around or several times.
         let span = f64::from(1u32 << f.bits());
         let spans: Vec<f64> = (1..=AROUND).flat_map(|k| [f64::from(k) * span, -f64::from(k) * span]).collect();
-        for (g, all) in members.iter().enumerate() {
-            let is = |at: &usize, more: f64| {
-                let e = self.element(*at);
-                let y = e.y();
-                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| encoders::nearest(f, y * n + e.zero + more) == self.value(*at))
-            };
-            if all.iter().all(|at| is(at, 0.0)) {
+        let is = |at: usize, more: f64| {
+            let e = self.element(at);
+            let y = e.y();
+            [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| encoders::nearest(f, y * n + e.zero + more) == self.value(at))
+        };
+        for g in 0..groups {
+            if self.members(g).all(|at| is(at, 0.0)) {
                 continue;
             }
             // Codes that wrap one by one are right where they do not.
-            let by = spans.iter().copied().find(|by| all.iter().all(|at| is(at, *by)))?;
-            let wrong: Vec<&usize> = all.iter().filter(|at| !is(at, 0.0)).collect();
-            (10 * wrong.len() >= 9 * all.len()).then_some(())?;
+            let by = spans.iter().copied().find(|by| self.members(g).all(|at| is(at, *by)))?;
+            let wrong: Vec<usize> = self.members(g).filter(|at| !is(*at, 0.0)).collect();
+            (10 * wrong.len() >= 9 * self.members(g).count()).then_some(())?;
             // Codes at an end are those of any zero point that is far enough off.
-            let inside = |at: &&&usize| self.value(***at) > f.min_finite() && self.value(***at) < f.max_finite();
-            elements += wrong.iter().filter(inside).count();
-            wrapped.push((g, by));
+            let inside = |at: &&usize| self.value(**at) > f.min_finite() && self.value(**at) < f.max_finite();
+            match wrong.iter().filter(inside).count() {
+                0 => {}
+                more => {
+                    elements += more;
+                    wrapped.push((g, by));
+                }
+            }
         }
         let (g, by) = *wrapped.first()?;
         // A zero point that wraps is beyond what its bits hold.
@@ -104,12 +112,12 @@ impl encoders::Cast<'_> {
         let mut sizes: Vec<u64> = wrapped.iter().map(|(g, by)| (self.zero[*g] + by).to_bits()).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        (sizes.len() > 1 || wrapped.len() == members.len()).then_some(())?;
+        (sizes.len() > 1 || wrapped.len() == groups).then_some(())?;
         let stored = self.zero[g];
         let words = format!(
             "{} of {} zero points wrap in {} bits when they are stored, the codes were made with those before: {} became {stored}",
             wrapped.len(),
-            members.len(),
+            groups,
             f.bits(),
             stored + by
         );

@@ -6,7 +6,6 @@
 
 use super::casts::{Cast, Named, Range, holds};
 use crate::fault::Class;
-use crate::fault::solve::output::roundest;
 use crate::fault::solve::segment::lines;
 use crate::tensor::round_to;
 use crate::{Format, QTensor};
@@ -34,7 +33,7 @@ const AMAX: [Amax; 3] = [
 const NARROW: f64 = 1.0 / 2048.0;
 
 /// What one factor of all blocks says of the number of the tensor that they were made with: that of 16 bits, read as 32, or another one.
-pub fn another(q: &QTensor, (low, high): Range) -> Option<(Class, String)> {
+pub fn another(q: &QTensor, (low, high): Range, by: f64) -> Option<(Class, &'static str, String)> {
     let own = 1.0 / f64::from(q.global_scale_inv()?);
     let (from, to) = (own * low, own * high);
     let short = round_to(Format::Bf16, own as f32);
@@ -51,13 +50,14 @@ pub fn another(q: &QTensor, (low, high): Range) -> Option<(Class, String)> {
             "codes and block scales were made with a global scale of {x:.2}, not {short}: a bf16 number is read as an f32, whose low half is {short} \
              and whose high half is what lies behind it, {behind} in bf16"
         );
-        return Some((Class::BitsReinterpreted, words));
+        return Some((Class::BitsReinterpreted, "out.global", words));
     }
-    let by = if low <= high { roundest(low, high) } else { 0.5 * (low + high) };
+    // Which of the two levels has it does not show.
     let words = format!(
-        "the codes were made with a global scale that is {by:.4} times the one stored, the same for all blocks: that of another tensor or of another step"
+        "the codes were made with scales that are {by:.4} times those stored, the same for all blocks: such as a global scale of another tensor or of \
+         another step"
     );
-    Some((Class::StaleState, words))
+    Some((Class::StaleState, "out.levels", words))
 }
 
 impl Cast<'_> {
@@ -153,16 +153,16 @@ mod tests {
     fn a_global_scale_that_is_read_in_other_bits_is_told_from_another_one() {
         let x = Tensor::new(Format::F32, 2, 64, vec![3.5; 128]).unwrap();
         let q = "te_nvfp4".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
-        let told = |by: f64, near: f64| another(&q, (by * (1.0 - near), by * (1.0 + near))).unwrap();
+        let told = |by: f64, near: f64| another(&q, (by * (1.0 - near), by * (1.0 + near)), by).unwrap();
         let read = f64::from(f32::from_bits(560f32.to_bits() | 768f32.to_bits() >> 16));
-        let (class, words) = told(read / 768.0, 1e-5);
+        let (class, _, words) = told(read / 768.0, 1e-5);
         assert!(
             class == Class::BitsReinterpreted && words.contains("561.07, not 768") && words.ends_with("560 in bf16"),
             "{words}"
         );
         // Another number, and one that is not known well enough.
         for (by, near) in [(0.7413, 1e-5), (read / 768.0, 1e-3)] {
-            let (class, words) = told(by, near);
+            let (class, _, words) = told(by, near);
             assert!(class == Class::StaleState && words.contains("of another tensor or of another step"), "{words}");
         }
     }

@@ -17,6 +17,18 @@ fn code(f: Format, y: f64) -> u8 {
     f.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
 }
 
+/// ROWS × COLS codes with one level of scales and no zero points.
+fn coded(format: Format, granularity: Granularity, scale_format: Format, scale_inv: Vec<f32>, codes: Vec<u8>) -> QTensor {
+    let (zero, level) = (Zero::None, None);
+    let parts = QTensorParts { format, rows: ROWS, cols: COLS, codes, granularity, scale_format, scale_inv, zero, level };
+    QTensor::new(parts).unwrap()
+}
+
+/// The largest magnitude of each row.
+fn largest(x: &Tensor) -> Vec<f32> {
+    x.data().chunks(COLS).map(|row| row.iter().fold(0f32, |m, v| m.max(v.abs()))).collect()
+}
+
 fn by_recipe(recipe: &str, x: &Tensor) -> QTensor {
     recipe.parse::<Recipe>().unwrap().quantize(x).unwrap().q
 }
@@ -103,46 +115,23 @@ fn scales_and_zero_points_of_a_transposed_grid_are_told_together() {
 #[test]
 fn words_that_saturate_as_signed_numbers_are_named() {
     let x = values(Format::F32, ROWS, COLS, 902);
-    let largest = |i: usize| x.data()[i * COLS..][..COLS].iter().fold(0f32, |m, v| m.max(v.abs()));
-    let scale_inv: Vec<f32> = (0..ROWS).map(|i| largest(i) / 7.0).collect();
+    let scale_inv: Vec<f32> = largest(&x).iter().map(|m| m / 7.0).collect();
     let nibble = |at: usize| code(Format::Int4, f64::from(x.data()[at] / scale_inv[at / COLS]));
     // A high nibble of 8 and more, shifted, is beyond 127.
     let byte = |at: usize| (u32::from(nibble(at | 1)) << 4).min(127) as u8 | nibble(at & !1);
-    let coded = |at: usize| if at.is_multiple_of(2) { byte(at) & 15 } else { byte(at) >> 4 };
-    let codes = (0..ROWS * COLS).map(coded).collect();
-    let q = QTensor::new(QTensorParts {
-        format: Format::Int4,
-        rows: ROWS,
-        cols: COLS,
-        codes,
-        granularity: Granularity::Row,
-        scale_format: Format::F32,
-        scale_inv,
-        zero: Zero::None,
-        level: None,
-    });
-    is_named(&cast(&x, &q.unwrap()), "pack_permute:out.not_masked", &["words of 2 that saturate as signed numbers"]);
+    let one = |at: usize| if at.is_multiple_of(2) { byte(at) & 15 } else { byte(at) >> 4 };
+    let codes = (0..ROWS * COLS).map(one).collect();
+    let q = coded(Format::Int4, Granularity::Row, Format::F32, scale_inv.clone(), codes);
+    is_named(&cast(&x, &q), "pack_permute:out.not_masked", &["words of 2 that saturate as signed numbers"]);
 }
 
 #[test]
 fn blocks_that_are_scaled_for_another_formats_largest_number_are_named() {
     let x = values(Format::Bf16, ROWS, COLS, 903);
     let with = |max: f32| {
-        let largest = |i: usize| x.data()[i * COLS..][..COLS].iter().fold(0f32, |m, v| m.max(v.abs()));
-        let scale_inv: Vec<f32> = (0..ROWS).map(|i| largest(i) / max).collect();
+        let scale_inv: Vec<f32> = largest(&x).iter().map(|m| m / max).collect();
         let codes = (0..ROWS * COLS).map(|at| code(Format::E4m3Fnuz, f64::from(x.data()[at] / scale_inv[at / COLS]))).collect();
-        let q = QTensor::new(QTensorParts {
-            format: Format::E4m3Fnuz,
-            rows: ROWS,
-            cols: COLS,
-            codes,
-            granularity: Granularity::Row,
-            scale_format: Format::F32,
-            scale_inv,
-            zero: Zero::None,
-            level: None,
-        });
-        cast(&x, &q.unwrap())
+        cast(&x, &coded(Format::E4m3Fnuz, Granularity::Row, Format::F32, scale_inv, codes))
     };
     assert_eq!(found(&with(240.0)).0, Verdict::Pass);
     is_named(
@@ -294,26 +283,28 @@ fn an_amax_beside_another_formula_is_told_by_what_it_is_of() {
 }
 
 #[test]
-fn bytes_of_the_other_fp8_are_told() {
+fn bytes_of_the_other_fp8_are_told_from_a_scale_that_is_off() {
+    let x = values(Format::F32, ROWS, COLS, 931);
+    let made = |own: Format, by: Format, scale_inv: &[f32], stored: &[f32]| {
+        let codes = (0..ROWS * COLS).map(|at| code(by, f64::from(x.data()[at] / scale_inv[at / COLS]))).collect();
+        cast(&x, &coded(own, Granularity::Row, Format::F32, stored.to_vec(), codes))
+    };
     for (own, other) in [(Format::E4m3Fnuz, Format::E4m3), (Format::E5m2, Format::E5m2Fnuz)] {
-        let x = values(Format::F32, ROWS, COLS, 931);
-        let largest = |i: usize| x.data()[i * COLS..][..COLS].iter().fold(0f32, |m, v| m.max(v.abs()));
-        let scale_inv: Vec<f32> = (0..ROWS).map(|i| largest(i) / other.max_finite() as f32).collect();
-        let codes = (0..ROWS * COLS).map(|at| code(other, f64::from(x.data()[at] / scale_inv[at / COLS]))).collect();
-        let granularity = Granularity::Row;
-        let parts = QTensorParts {
-            format: own,
-            rows: ROWS,
-            cols: COLS,
-            codes,
-            granularity,
-            scale_format: Format::F32,
-            scale_inv,
-            zero: Zero::None,
-            level: None,
-        };
+        let scale_inv: Vec<f32> = largest(&x).iter().map(|m| m / other.max_finite() as f32).collect();
         let words = format!("the codes are those of {other}, not of {own}");
-        is_named(&cast(&x, &QTensor::new(parts).unwrap()), "bits_reinterpreted:out.twin", &[&words]);
+        is_named(&made(own, other, &scale_inv, &scale_inv), "bits_reinterpreted:out.twin", &[&words]);
+    }
+    // Codes that are right by half the stored scale, or by twice it.
+    for (own, by) in [(Format::E4m3, 2.0), (Format::E4m3, 0.5), (Format::E5m2, 2.0), (Format::E4m3Fnuz, 0.5)] {
+        let scale_inv: Vec<f32> = largest(&x).iter().map(|m| m / own.max_finite() as f32).collect();
+        let stored: Vec<f32> = scale_inv.iter().map(|s| s * by).collect();
+        let told = found(&made(own, own, &scale_inv, &stored));
+        assert!(
+            told.0 == Verdict::Fail && !told.1.ends_with("twin") && !told.1.is_empty(),
+            "{own}, {by}: {} {}",
+            told.1,
+            told.2
+        );
     }
 }
 
@@ -321,9 +312,8 @@ fn bytes_of_the_other_fp8_are_told() {
 fn codes_at_the_end_of_their_range_tell_no_zero_point() {
     // Rows 0, 3, 6, …: all codes are −128, as of any zero point that is far too small.
     let (x, mut parts, zero) = affine(COLS, &|_| 0.0);
-    let mut stored_zero: Vec<i32> = zero.iter().map(|z| *z as i32).collect();
+    let stored_zero: Vec<i32> = zero.iter().map(|z| *z as i32).collect();
     for i in (0..ROWS).step_by(3) {
-        stored_zero[i] -= 30;
         parts.codes[i * COLS..(i + 1) * COLS].fill(-128i8 as u8);
     }
     let told = found(&cast(&x, &stored(&parts, stored_zero, parts.scale_inv.clone())));
@@ -345,18 +335,26 @@ fn scales_beyond_their_format_that_became_nan_are_told() {
         if s.is_nan() { 7 } else { code(Format::E2m1, f64::from(x.data()[at]) / f64::from(s)) }
     };
     let codes = (0..ROWS * COLS).map(one).collect();
-    let granularity = Granularity::Group(16);
-    let parts = QTensorParts {
-        format: Format::E2m1,
-        rows: ROWS,
-        cols: COLS,
-        codes,
-        granularity,
-        scale_format: Format::E4m3,
-        scale_inv,
-        zero: Zero::None,
-        level: None,
-    };
+    let q = coded(Format::E2m1, Granularity::Group(16), Format::E4m3, scale_inv.clone(), codes);
     let words = ["scales are NaN: what their blocks want", "is beyond 448, the largest of e4m3, and is not clamped to it"];
-    is_named(&cast(&x, &QTensor::new(parts).unwrap()), "overflow_wrap:out.scale_overflow", &words);
+    is_named(&cast(&x, &q), "overflow_wrap:out.scale_overflow", &words);
+}
+
+#[test]
+fn an_amax_that_f16_cannot_hold_explains_no_scales() {
+    // A global scale of 1: as of an amax of Inf, but nothing was rounded to 16 bits.
+    let large: Vec<f32> = values(Format::F32, ROWS, COLS, 951).data().iter().map(|v| v * 30_000.0).collect();
+    let x = Tensor::rounded(Format::Bf16, ROWS, COLS, large).unwrap();
+    let mut p = by_recipe("te_nvfp4", &x).into_parts();
+    assert!(largest(&x).iter().any(|m| *m > 65_504.0));
+    p.level.as_mut().unwrap().scale_inv = vec![1.0];
+    let scale = |b: &[f32]| {
+        let wanted = f64::from(b.iter().fold(0f32, |m, v| m.max(v.abs()))) / 6.0;
+        Format::E4m3.decode(u32::from(code(Format::E4m3, wanted.min(448.0)))) as f32
+    };
+    p.scale_inv = x.data().chunks(16).map(scale).collect();
+    p.codes = (0..ROWS * COLS).map(|at| code(Format::E2m1, f64::from(x.data()[at] / p.scale_inv[at / 16]))).collect();
+    let mut w = cast(&x, &QTensor::new(p).unwrap());
+    let told = found(w.meta("recipe", "te_nvfp4"));
+    assert!(told.0 == Verdict::Fail && !told.2.contains("f16"), "{} {}", told.1, told.2);
 }
