@@ -285,8 +285,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         // Nor where it does to what a curve is held to: what is far below its own terms.
         let f = params.act?;
         let as_asked =
-            |e: &&curves::Element| curves::makes(e, act(f, e.x) * if op == Op::Gated { gate(f, e.gate) } else { 1.0 });
-        (all.iter().filter(as_asked).count() < all.len()).then_some(())?;
+            |e: &curves::Element| curves::makes(e, act(f, e.x) * if op == Op::Gated { gate(f, e.gate) } else { 1.0 });
+        (!all.iter().all(as_asked)).then_some(())?;
         curves::explain(&all, op == Op::Gated)
     };
     // What is not written, and what is wrong beside it.

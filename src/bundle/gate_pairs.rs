@@ -61,10 +61,11 @@ pub fn blocks(own: Act) -> Vec<Formula> {
             ),
         };
         all.push(formula(words, move |r: &At| {
+            // No such blocks: it makes nothing.
+            if !r.cols.is_multiple_of(b) {
+                return vec![f64::NAN; r.cols];
+            }
             let one = |j: usize| {
-                if !r.cols.is_multiple_of(b) {
-                    return f64::NAN;
-                }
                 let of = |n: usize| r.x()[n / b % 2 * r.cols + n / (2 * b) * b + n % b];
                 let at = j / b * 2 * b + j % b;
                 let (x, u) = if read { (r.x()[at], r.x()[at + b]) } else { (of(j), of(r.cols + j)) };

@@ -79,7 +79,7 @@ fn chunks(prefix: &[Vec<f64>], known: &[Known], n: usize) -> Option<Counted> {
         let mut line = Normal::new(count);
         for (i, (low, high)) in known {
             let x: Vec<f64> = (0..count).map(|c| part(*i, c)).collect();
-            line.add(&x, 0.5 * (low + high), (high - low).max(1e-300).powi(-2));
+            line.add(&x, 0.5 * (low + high), (high - low).max(1e-150).powi(-2));
         }
         let times: Vec<f64> = line.solve()?;
         let is_whole = |w: &f64| (w - w.round()).abs() < WHOLE && (0.0..=TIMES).contains(&w.round());

@@ -92,7 +92,7 @@ impl Steps {
         let left = if layer { "beta" } else { "0" };
         let lost = match overflow {
             0 => String::new(),
-            n => format!("; sums overflow to Inf in {n} of {} rows, which come out as {left}", norm.rows.len()),
+            n => format!("; sums overflow to Inf in {n} of {} rows, which come out as {left}", norm.sampled.len()),
         };
         let f = self.way.format;
         format!(
@@ -107,10 +107,10 @@ pub fn explain(norm: &Norm) -> Option<String> {
     let n = norm.gamma.len();
     let is_wrong = |s: &usize| norm.right[s * n..(s + 1) * n].contains(&false);
     let wrong: Vec<usize> = (0..norm.sampled.len()).filter(is_wrong).map(|s| norm.sampled[s]).collect();
+    (wrong.len() >= LEAST && (FIRST..=MOST).contains(&n)).then_some(())?;
     // Rows that hold numbers tell the steps.
     let some = |i: &usize| (0..n).filter(|j| ![0.0, norm.beta[*j]].contains(&norm.actual[i * n + j])).count() * 2 > n;
     let first = *wrong.iter().find(|i| some(i))?;
-    (wrong.len() >= LEAST && (FIRST..=MOST).contains(&n)).then_some(())?;
     let layer = norm.op == Op::Layernorm;
     for way in Way::all(n).into_iter().filter(|w| !w.cut && !w.wide) {
         for one_pass in if layer { vec![true, false] } else { vec![true] } {
@@ -127,7 +127,19 @@ pub fn explain(norm: &Norm) -> Option<String> {
                 let all = |rows: &[usize]| {
                     rows.iter().map(|i| share(*i, steps.moments(norm, *i), n)).sum::<f64>() >= SHARE * rows.len() as f64
                 };
-                if all(&wrong) && all(norm.sampled) {
+                // The wrong elements too, however few they are in a row.
+                let hit = |s: usize| {
+                    let i = norm.sampled[s];
+                    let (m, v) = steps.moments(norm, i);
+                    let (d, wrong) = (steps.divisor(v, norm.eps), (0..n).filter(move |j| !norm.right[s * n + j]));
+                    wrong.fold((0usize, 0usize), |(all, hit), j| (all + 1, hit + usize::from(steps.is(norm, (i, j), (m, d)))))
+                };
+                let hits = || {
+                    let each = (0..norm.sampled.len()).filter(is_wrong).map(hit);
+                    let (all, hit) = each.fold((0, 0), |(all, hit), x| (all + x.0, hit + x.1));
+                    hit as f64 >= SHARE * all as f64
+                };
+                if all(&wrong) && all(norm.sampled) && hits() {
                     let is_lost = |i: &&usize| {
                         let d = steps.divisor(steps.moments(norm, **i).1, norm.eps);
                         if by == By::Root { d.is_infinite() } else { d == 0.0 }

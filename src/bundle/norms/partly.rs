@@ -30,13 +30,17 @@ pub fn explain(norm: &Norm) -> Option<(String, bool)> {
         let parts: Vec<Part> = parts.into_iter().flatten().collect();
         let told = partial(norm, &parts, false, true);
         let words = told.as_ref().map_or(String::new(), |(words, _)| format!(" ({words})"));
-        let when = if told.as_ref().is_none_or(|t| t.1) { "after it was overwritten" } else { "before it was written" };
+        let when = match &told {
+            Some((_, true)) => "after it was overwritten",
+            Some((_, false)) => "before it was written",
+            None => "before it was written, or after it was overwritten",
+        };
         let all = format!(
             "{PARTS} with another mean than the rest of their row{words}, and the variance is taken about these means: {}: a buffer of the \
              reduction is read {when}",
             places(norm, &parts)
         );
-        return Some((all, true));
+        return Some((all, told.is_some()));
     }
     None
 }
@@ -102,6 +106,7 @@ mod tests {
         );
         let any = said(&|i| i % 2 == 0, &|x, i| average(x) + 0.1 + 0.01 * (i * i % 7) as f64);
         assert!(any.contains("with another mean than the rest of their row, and"), "{any}");
+        assert!(any.ends_with("a buffer of the reduction is read before it was written, or after it was overwritten"), "{any}");
         assert_eq!(said(&|_| false, &overwritten), "");
     }
 }

@@ -24,7 +24,7 @@ pub fn explain(norm: &Norm) -> Option<String> {
     let wrong = (0..count).filter(|i| norm.right[i * n..(i + 1) * n].contains(&false)).count();
     (4 * wrong >= 3 * count).then_some(())?;
     let square = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
-    let mut widths: Vec<usize> = WIDTHS.iter().map(|w| n.next_multiple_of(*w) - n).filter(|d| (1..n).contains(d)).collect();
+    let mut widths: Vec<usize> = WIDTHS.iter().map(|w| n.next_multiple_of(*w) - n).collect();
     widths.push(n.next_power_of_two() - n);
     widths.retain(|d| (8..n).contains(d));
     widths.sort_unstable();
@@ -46,6 +46,12 @@ pub fn explain(norm: &Norm) -> Option<String> {
         (0..FEW).all(|i| made(i, root(i), d..n)).then_some(())?;
         let roots: Vec<f64> = (0..count - 1).map(root).collect();
         (0..count - 1).all(|i| made(i, roots[i], d..n)).then_some(())?;
+        // The wrong elements too, however few they are in a row.
+        let (mut all, mut hit) = (0usize, 0usize);
+        for (i, j) in (0..count - 1).flat_map(|i| (d..n).map(move |j| (i, j))).filter(|(i, j)| !norm.right[i * n + j]) {
+            (all, hit) = (all + 1, hit + usize::from(made(i, roots[i], j..j + 1)));
+        }
+        (hit as f64 >= SHARE * all as f64).then_some(())?;
         let over: Vec<usize> = (0..count - 1).filter(|i| !made(*i, roots[*i], 0..d)).collect();
         let words = format!("the mean square also sums the first {d} elements of the next row: rows are taken for {} columns", n + d);
         if over.is_empty() {

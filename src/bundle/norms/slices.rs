@@ -53,7 +53,7 @@ pub fn counted(norm: &Norm, known: &[(usize, Line)], prefix: &[Vec<f64>], open: 
             (*i, (n * (l.mean - off), n * (l.mean + off)))
         })
         .collect();
-    match moments::runs::find(prefix, &bounds).filter(|_| open) {
+    match if open { moments::runs::find(prefix, &bounds) } else { None } {
         Some((words, of)) => Some((format!("the mean {words}"), of.into_iter().map(|sum| sum / n).collect())),
         None => moments::narrow::means(norm.rows, &bounds),
     }
