@@ -253,6 +253,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_is_found_however_long_it_takes() {
+        let late = |x: &u64| {
+            std::thread::sleep(std::time::Duration::from_millis(*x));
+            Some(*x)
+        };
+        // On two threads the second half is found long before the first.
+        assert_eq!(find(&[200, 0], late), Some(200));
+    }
+
+    #[test]
     fn what_is_dropped_is_dropped_once() {
         let one = std::sync::Arc::new(());
         let all: Vec<std::sync::Arc<()>> = (0..1000).map(|_| one.clone()).collect();

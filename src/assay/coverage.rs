@@ -53,8 +53,8 @@ impl Coverage {
         let values = ValueGrid::new(format, Overflow::Saturate);
         let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
         let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
-        let of_row = |i: usize| {
-            let (mut c, row) = (none(), &q.codes()[i * q.cols()..(i + 1) * q.cols()]);
+        let add = |mut c: Coverage, i: usize| {
+            let row = &q.codes()[i * q.cols()..(i + 1) * q.cols()];
             for (tile, codes) in row.chunks(tile_cols).enumerate() {
                 for code in codes.iter().map(|c| usize::from(*c)) {
                     c.codes.0[code] = true;
@@ -69,7 +69,10 @@ impl Coverage {
             }
             c
         };
-        parallel::collect(q.rows(), of_row).into_iter().fold(none(), Coverage::and)
+        // Bands of rows: what is counted is as long as there are codes.
+        let high = parallel::BAND / q.cols().max(1) + 1;
+        let of_band = |n: usize| (n * high..q.rows().min((n + 1) * high)).fold(none(), add);
+        parallel::collect(q.rows().div_ceil(high), of_band).into_iter().fold(none(), Coverage::and)
     }
 
     fn and(mut self, other: Coverage) -> Coverage {

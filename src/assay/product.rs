@@ -18,7 +18,6 @@ use crate::op::Biases;
 use crate::op::{Defined, Op, flat};
 use crate::{Error, Format, QTensor, Result, parallel};
 use ndarray::Array2;
-
 use std::borrow::Cow;
 
 /// Half the smallest subnormal f32.

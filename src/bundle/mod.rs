@@ -135,6 +135,7 @@ use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 use operand::Layout;
 use safetensors::Dtype;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What the kernel wrote.
 #[derive(Clone, Debug)]
@@ -170,7 +171,7 @@ pub struct Bundle {
     /// What the file holds, where that is nothing: the rest stands for it.
     pub empty: Option<Empty>,
     /// Codes whose last group goes on behind its end (gradients of weights).
-    pub behind: Vec<tail_tokens::Behind>,
+    pub behind: Arc<Vec<tail_tokens::Behind>>,
 }
 
 /// Operands of a bundle, with the shape its result must have.
@@ -246,7 +247,7 @@ impl Bundle {
             order,
             sample: None,
             empty: None,
-            behind,
+            behind: Arc::new(behind),
         })
     }
 

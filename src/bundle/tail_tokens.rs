@@ -52,7 +52,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     bundle.behind.iter().find_map(|x| {
         let mut offs = offs.clone();
         *offs.last_mut()? = x.end;
-        let other = Bundle { a: x.a.clone(), b: x.b.clone(), offs: Some(offs), behind: Vec::new(), ..bundle.clone() };
+        let other = Bundle { a: x.a.clone(), b: x.b.clone(), offs: Some(offs), ..bundle.clone() };
         assay::verdict_alone(&other).is_ok_and(|v| v == Verdict::Pass).then_some(())?;
         let words = format!(
             "group {e} sums tokens {start} … {} instead of {start} … {last} (ends exclusive): those behind the last group, which are no one's, as well",

@@ -11,7 +11,6 @@ use crate::run::provenance;
 use crate::sweep::bar::counting;
 use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
-
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -8,7 +8,6 @@ use crate::model::bulk;
 use crate::model::gemm::{Epilogue, corrected, store};
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::parallel;
-
 use std::ops::Range;
 
 /// Rows and columns of a tile: its sums stay in the cache while the factors pass by.

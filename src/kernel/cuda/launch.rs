@@ -122,7 +122,8 @@ impl LaunchShape {
 /// Starts a function and does not wait.
 ///
 /// # Safety
-/// The arguments must be those of the function: types, order, and buffers as large as it says.
+/// The arguments must be those of the function: types, order, and buffers as large as it says. One that is [`dependent`](LaunchShape::dependent)
+/// waits in itself for what was started before it, before it reads or writes what that does.
 unsafe fn begin(what: &str, f: sys::CUfunction, shape: &LaunchShape, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
     let pointer = |arg: &mut Arg| -> *mut c_void {
         match arg {
@@ -236,7 +237,7 @@ impl Gpu {
     /// (resources), or faults (illegal address, …).
     ///
     /// # Safety
-    /// Buffers must be as large as the entry's contract says.
+    /// Buffers must be as large as the entry's contract says; an entry that is launched [`dependent`](LaunchShape::dependent) waits in itself.
     pub unsafe fn launch(&self, launch: Launch) -> Result<()> {
         self.enter()?;
         self.function(&launch)?;

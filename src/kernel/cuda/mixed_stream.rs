@@ -113,7 +113,7 @@ pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, depend
         let i = i % copies;
         let mut launch = stream.launch(&s, &defines, [&w[i], &x[i], &d[i]], Pointer::NULL);
         launch.shape.dependent = dependent;
-        // SAFETY: as in run(); the buffers live in this closure.
+        // SAFETY: as in run(); the buffers live in this closure, and the kernel waits (griddepcontrol) before it reads or writes.
         unsafe { gpu.enqueue(launch) }
     };
     let name = if dependent { "mixed int4 x f16 g64 dependent" } else { "mixed int4 x f16 g64" };
