@@ -25,22 +25,19 @@ pub fn theories(s: &System, add: &mut Add) {
     if weights.len() != s.rows {
         return;
     }
+    let ways = [
+        (Overflow::Native, Class::RoundOrder, "rounded_before_weight", 3.5),
+        (Overflow::Saturate, Class::OverflowWrap, "clamped_before_weight", 4.5),
+    ];
     for f in [Format::F16, Format::Bf16, Format::E4m3, Format::E5m2] {
-        for overflow in [Overflow::Native, Overflow::Saturate] {
-            if overflow == Overflow::Saturate && f == Format::Bf16 {
-                continue;
-            }
-            let top = f.max_finite();
-            let (class, words) = match overflow {
-                Overflow::Native => {
-                    (Class::RoundOrder, format!("the sum of a row is stored in {f} before its row_weight multiplies it"))
-                }
-                _ => (
-                    Class::OverflowWrap,
-                    format!("the sum of a row is stored in {f}, ±{top} at most, before its row_weight multiplies it"),
-                ),
+        for (overflow, class, variant, bits) in ways {
+            let limit = match overflow {
+                Overflow::Native => String::new(),
+                // Its largest number is far away.
+                _ if f == Format::Bf16 => continue,
+                _ => format!(", ±{} at most,", f.max_finite()),
             };
-            let variant = if overflow == Overflow::Native { "rounded_before_weight" } else { "clamped_before_weight" };
+            let words = format!("the sum of a row is stored in {f}{limit} before its row_weight multiplies it");
             let (w, bias) = (weights.clone(), s.bias.clone());
             let stored = move |x: f64| match (f, overflow) {
                 (Format::F16 | Format::Bf16, Overflow::Native) => native(f).nearest(x),
@@ -50,7 +47,7 @@ pub fn theories(s: &System, add: &mut Add) {
                 class,
                 variant,
                 words,
-                3.5 + if overflow == Overflow::Native { 0.0 } else { 1.0 },
+                bits,
                 false,
                 Arc::new(move |i, j, v| {
                     let by = w[i];

@@ -6,7 +6,6 @@ use super::output::Add;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::op::Biases;
 use crate::order::Order as _;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
@@ -98,52 +97,61 @@ fn added(s: &System, stored: bool) -> Vec<Theory> {
     vec![t]
 }
 
+/// Where the bias of each place is read.
+type Place = Arc<dyn Fn(usize) -> usize + Send + Sync>;
+
 /// A bias of each expert that is another's, or that weights of rows meet twice or not at all.
 pub fn of_experts(s: &System, add: &mut Add) {
     let (stored, bias) = (s.bias.stored(), &s.bias);
-    let mut other = |class, variant: &str, words: String, bits: f64, other: Biases| {
-        add(class, variant, words, bits, false, Arc::new(move |i, j, v| v + other.at(i, j)));
-    };
-    let mut ways: Vec<(String, f64, Vec<f64>)> = Vec::new();
-    for way in maps::of_experts(s.cols, bias.experts()) {
-        let values = (0..stored.len()).map(|place| stored[(way.map)(place, 0)]).collect();
+    // The place that each place is read from: places are those of all experts, one after the other.
+    let mut ways: Vec<(String, f64, Place)> = Vec::new();
+    let (cols, experts) = (s.cols, bias.experts());
+    for way in maps::of_experts(cols, experts) {
         let how = if way.kind == Kind::Expert { "from another expert" } else { "in another order" };
         let words = format!("the bias is taken {how}: {}", way.words.replace(" rows apart", " numbers apart"));
-        ways.push((words, way.bits, values));
+        let map = way.map;
+        ways.push((words, way.bits, Arc::new(move |place| map(place, 0))));
     }
     // Local experts by their global number: what lies behind the last is not theirs, and read as 0.
-    let experts = bias.experts();
-    let of = |f: &dyn Fn(usize) -> usize| -> Vec<f64> {
-        (0..stored.len()).map(|at| stored.get(f(at / s.cols) * s.cols + at % s.cols).copied().unwrap_or(0.0)).collect()
-    };
+    let of = |by: usize, d: usize| -> Place { Arc::new(move |at| (by * (at / cols) + d) * cols + at % cols) };
     for by in 2..=8usize {
         for d in (0..by).filter(|_| experts > 2) {
             let plus = if d == 0 { String::new() } else { format!(" + {d}") };
             let words =
                 format!("the bias of expert e is that of expert {by}·e{plus}, 0 behind the last: a global number of experts");
-            ways.push((words, 3.0 + maps::cost(by) + d as f64, of(&|e| by * e + d)));
+            ways.push((words, 3.0 + maps::cost(by) + d as f64, of(by, d)));
         }
     }
     for d in 1..experts {
         let words = format!("the bias of expert e is that of expert e + {d}, 0 behind the last: a global number of experts");
-        ways.push((words, 2.0 + maps::cost(d), of(&|e| e + d)));
+        ways.push((words, 2.0 + maps::cost(d), of(1, d)));
     }
     // Experts that have rows, one after the other.
-    let full: Vec<usize> = (0..bias.experts()).filter(|e| s.parts.get(*e).is_some_and(|p| !p.rows.is_empty())).collect();
-    let before = |e: usize| full.iter().filter(|x| **x < e).count();
-    let values = (0..stored.len()).map(|place| stored[before(place / s.cols) * s.cols + place % s.cols]).collect();
-    ways.push(("the bias is taken by the number of the expert among those that have rows".into(), 1.0, values));
-    for (words, bits, values) in ways.into_iter().filter(|way| way.2 != stored) {
-        let values = bias.with(values);
+    let full: Vec<bool> = (0..experts).map(|e| s.parts.get(e).is_some_and(|p| !p.rows.is_empty())).collect();
+    let before: Vec<usize> = (0..experts).map(|e| full[..e].iter().filter(|x| **x).count()).collect();
+    let words = "the bias is taken by the number of the expert among those that have rows";
+    ways.push((words.into(), 1.0, Arc::new(move |at| before[at / cols] * cols + at % cols)));
+    let differs = |from: &Place| (0..stored.len()).any(|at| stored.get(from(at)).copied().unwrap_or(0.0) != stored[at]);
+    for (words, bits, from) in ways.into_iter().filter(|way| differs(&way.2)) {
+        // Nothing is copied: there may be hundreds of experts.
+        let (own, n) = (bias.clone(), stored.len());
+        let read = move |i: usize, j: usize| {
+            let at = own.expert(i) * cols + j;
+            if at < n { own.stored().get(from(at)).copied().unwrap_or(0.0) } else { 0.0 }
+        };
         if bias.is_weighted() {
-            let words = format!("{words}; and added behind row_weights, which multiply the sum alone");
-            other(Class::Addressing, "bias_expert + round_order:out.bias_unweighted", words, 8.0 + bits, values.unweighted());
+            let (words, read) = (format!("{words}; and added behind row_weights, which multiply the sum alone"), read.clone());
+            let variant = "bias_expert + round_order:out.bias_unweighted";
+            add(Class::Addressing, variant, words, 8.0 + bits, false, Arc::new(move |i, j, v| v + read(i, j)));
         }
-        other(Class::Addressing, "bias_expert", words, 3.0 + bits, values);
+        let own = bias.clone();
+        let finish = move |i: usize, j: usize, v: f64| v + read(i, j) * own.weight(i);
+        add(Class::Addressing, "bias_expert", words, 3.0 + bits, false, Arc::new(finish));
     }
     if bias.is_weighted() {
         let words = "the bias is added behind row_weights, which multiply the sum alone";
-        other(Class::RoundOrder, "bias_unweighted", words.into(), 2.0, bias.unweighted());
+        let bare = bias.unweighted();
+        add(Class::RoundOrder, "bias_unweighted", words.into(), 2.0, false, Arc::new(move |i, j, v| v + bare.at(i, j)));
         let words = "row_weights multiply the bias twice";
         let twice = bias.clone();
         add(

@@ -5,10 +5,12 @@
 //! w + 0x88888888      the same with a carry: one more where the code before is 8 or more
 //! ```
 
+use super::given::Given;
 use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::parallel;
 use std::sync::Arc;
 
 /// What reaches the next lane.
@@ -18,6 +20,64 @@ enum Over {
     Carry,
 }
 
+/// Codes that may lend one after the other: so many that are neutral stand in no word.
+const CHAIN: usize = 256;
+
+/// The codes of one operand, less their zero points.
+struct Codes {
+    g: Given,
+    half: f64,
+}
+
+/// One way: which code lends to which.
+#[derive(Clone, Copy)]
+struct Lanes {
+    over: Over,
+    far: usize,
+    /// Steps of `far` in a word; 1: without end.
+    every: usize,
+}
+
+impl Codes {
+    fn cell(&self, i: usize, k: usize) -> usize {
+        i / self.g.tile.0 * self.g.grid.1 + k / self.g.tile.1
+    }
+
+    fn at(&self, i: usize, k: usize) -> f64 {
+        let code = self.g.q.as_ref().map_or(0, |q| q.codes()[i * self.g.k + k]);
+        let zero = self.g.zero.as_ref().filter(|z| z.1.is_none()).map_or(0.0, |z| z.0[self.cell(i, k)]);
+        self.g.table[usize::from(code)] - zero
+    }
+
+    /// The least and the most of a row.
+    fn ends(&self, i: usize) -> (f64, f64) {
+        (0..self.g.k).map(|k| self.at(i, k)).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), x| (l.min(x), m.max(x)))
+    }
+
+    /// Whether something is lent to a code. The one before lends where it is negative, or turns so because it is lent to itself: what neither
+    /// can happen to ends the way back.
+    fn is_lent_to(&self, lanes: Lanes, i: usize, k: usize) -> bool {
+        let mut at = k;
+        for _ in 0..CHAIN {
+            if at < lanes.far || lanes.every > 1 && (at / lanes.far).is_multiple_of(lanes.every) {
+                return false;
+            }
+            at -= lanes.far;
+            let x = self.at(i, at);
+            let passes_on = if lanes.over == Over::Borrow { x < 1.0 } else { x + 1.0 >= self.half };
+            if x < 0.0 || !passes_on {
+                return x < 0.0;
+            }
+        }
+        false
+    }
+
+    /// Whether a code that something is lent to leaves its bits.
+    fn wraps(&self, over: Over, x: f64) -> bool {
+        if over == Over::Borrow { x - 1.0 < -self.half } else { x < self.half && x + 1.0 >= self.half }
+    }
+}
+
 /// Theories of the codes of one side: the code `far` behind one that lends is one less, or one more.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -25,53 +85,51 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let Some(q) = g.q.as_ref().filter(|q| q.format().is_integer()) else { return Vec::new() };
     let zeros = g.zero.as_ref().filter(|z| z.1.is_none()).map(|z| &z.0);
     let signed = q.format().min_finite() < 0.0;
-    let half = f64::from(1u32 << (q.format().bits() - 1));
+    let bits_of = q.format().bits();
+    let half = f64::from(1u32 << (bits_of - 1));
+    // Nothing lends where no code is negative.
+    let codes = Arc::new(Codes { g: g.clone(), half });
+    let ends = parallel::collect(g.rows, |i| codes.ends(i));
+    let (least, most) = ends.into_iter().fold((0.0f64, 0.0f64), |(l, m), (x, y)| (l.min(x), m.max(y)));
+    if least >= 0.0 {
+        return Vec::new();
+    }
     // Numbers of the lane's own bits, with a sign: what leaves them wraps.
     let own_bits = zeros.map_or(signed, |z| z.iter().all(|z| *z == half));
-    let right = g.values.clone();
-    let steps: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
-    let (tile, cols, k_all, n) = (g.tile, g.grid.1, g.k, q.codes().len());
+    let k_all = g.k;
     let mut all = Vec::new();
     let overs: &[Over] = if signed && zeros.is_none() { &[Over::Borrow, Over::Carry] } else { &[Over::Borrow] };
     for over in overs.iter().copied() {
         let by = if over == Over::Borrow { -1.0 } else { 1.0 };
+        let may_wrap = own_bits && codes.wraps(over, if over == Over::Borrow { least } else { most });
         for (far, every) in [1usize, 2, 4, 8].into_iter().flat_map(|f| [1usize, 2, 4, 8, 16].map(|e| (f, e))) {
             // Within a word of `every` steps of `far`, or without end; what lends may turn negative by it and borrow itself.
-            let (mut lends, mut lent_to) = (vec![false; n], vec![false; n]);
-            let mut wraps = vec![false; n];
-            let (mut any, mut turned) = (false, false);
-            for at in 0..n {
-                let k = at % k_all;
-                let lent = k >= far && (every == 1 || !(k / far).is_multiple_of(every)) && lends[at - far];
-                let zero = zeros.map_or(0.0, |z| z[at / k_all / tile.0 * cols + k / tile.1]);
-                let x = g.table[usize::from(q.codes()[at])] - zero;
-                let v = x + if lent { by } else { 0.0 };
-                lends[at] = if over == Over::Borrow { v < 0.0 } else { x < 0.0 || v >= half };
-                wraps[at] = v < -half || v >= half && x < half;
-                (any, turned) = (any | lent, turned | wraps[at]);
-                lent_to[at] = lent;
-            }
-            if !any {
+            let lanes = Lanes { over, far, every };
+            let some = |is: &(dyn Fn(usize, usize) -> bool + Sync)| {
+                parallel::any(g.rows, &|i| (far..k_all).any(|k| is(i, k) && codes.is_lent_to(lanes, i, k)))
+            };
+            if !some(&|_, _| true) {
                 continue;
             }
+            let turned = may_wrap && some(&|i, k| codes.wraps(over, codes.at(i, k)));
             let word = if every == 1 { String::new() } else { format!(" of its {every}") };
             let (less, what) = if over == Over::Borrow { ("less", "borrow") } else { ("more", "carry") };
-            let lent_to = Arc::new(lent_to);
-            for kept in if turned && own_bits { &[false, true][..] } else { &[false] } {
-                let end = if *kept { format!(", in {} bits that wrap", q.format().bits()) } else { String::new() };
+            for kept in if turned { &[false, true][..] } else { &[false] } {
+                let end = if *kept { format!(", in {bits_of} bits that wrap") } else { String::new() };
                 let words = format!(
                     "of {name}, a code is one {less} where the one {far} before it{word} is negative: a {what} reaches the next lane{end}"
                 );
                 let bits =
                     6.0 + cost(far) + cost(every) + f64::from(u8::from(*kept)) + f64::from(u8::from(over == Over::Carry));
                 let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.{what}"), words).bits(bits);
-                let (right, steps, lent_to) = (right.clone(), steps.clone(), lent_to.clone());
-                let wraps = if *kept { wraps.clone() } else { Vec::new() };
+                let (codes, kept) = (codes.clone(), *kept);
                 t.side(side).value = Some(Arc::new(move |i, k| {
-                    let at = i * k_all + k;
-                    let turn = if wraps.get(at) == Some(&true) { -2.0 * by * half } else { 0.0 };
-                    let more = turn + if lent_to[at] { by } else { 0.0 };
-                    if more == 0.0 { right[at] } else { right[at] + more * steps[i / tile.0 * cols + k / tile.1] }
+                    let right = codes.g.values[i * k_all + k];
+                    if !codes.is_lent_to(lanes, i, k) {
+                        return right;
+                    }
+                    let turn = if kept && codes.wraps(over, codes.at(i, k)) { -2.0 * by * half } else { 0.0 };
+                    right + (by + turn) * codes.g.step(i, k)
                 }));
                 all.push(t);
             }
@@ -82,8 +140,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
+    use super::{Codes, Given, Lanes, Over};
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity, QTensor, Zero};
 
     const K: usize = 64;
 
@@ -99,6 +159,32 @@ mod tests {
         found(&a, &b, None, Format::F32, |i, j, _| {
             sum(K, |k| x[[i, k]] * nibble(j, k) * f64::from(b.scale_inv()[j * 4 + k / 16]))
         })
+    }
+
+    /// A code that is neutral and is lent to lends itself; one behind the end of its word is not lent to.
+    #[test]
+    fn what_lends_is_followed_back_to_the_start_of_its_word() {
+        let (codes, k_all) = ([15u8, 0, 0, 3, 0, 0, 9, 0], 8);
+        let q = QTensor::new(QTensorParts {
+            format: Format::Int4,
+            rows: 1,
+            cols: k_all,
+            codes: codes.to_vec(),
+            granularity: Granularity::Row,
+            scale_inv: vec![1.0],
+            zero: Zero::None,
+            scale_format: Format::F32,
+            level: None,
+        })
+        .unwrap();
+        let codes = Codes { g: Given::of(&crate::job::Operand::Quantized(q), &[], None), half: 8.0 };
+        let lent = |every: usize| -> Vec<usize> {
+            let lanes = Lanes { over: Over::Borrow, far: 1, every };
+            (0..k_all).filter(|k| codes.is_lent_to(lanes, 0, *k)).collect()
+        };
+        assert_eq!(lent(1), [1, 2, 3, 7]);
+        assert_eq!(lent(2), [1, 7]);
+        assert!(codes.wraps(Over::Borrow, -8.0) && !codes.wraps(Over::Borrow, -7.0) && codes.wraps(Over::Carry, 7.0));
     }
 
     #[test]

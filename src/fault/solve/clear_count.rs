@@ -1,6 +1,7 @@
 //! A result that was cleared in part before a kernel added to it: as many bytes as it has elements. What stood behind them is in no file.
 
-use super::system::{System, Theory};
+use super::memory::is_added;
+use super::system::{Region, System, Theory};
 use crate::Format;
 use crate::fault::Class;
 use std::sync::Arc;
@@ -8,11 +9,9 @@ use std::sync::Arc;
 /// Elements that tell it, and the share of those behind that must be wrong.
 const LEAST: usize = 1024;
 const SHARE: f64 = 0.98;
-/// What is added, over the right result, at least and at most.
-const SIZE: std::ops::Range<f64> = 0.3..30.0;
 
-/// Right up to exactly a quarter of all elements of f32, in the order of memory, and from there on with numbers besides the right ones: what is there
-/// goes with the right result, as a sum with it does and another product alone does not.
+/// Right up to exactly a quarter of all elements of f32, in the order of memory, and from there on with numbers besides the right ones that have nothing
+/// to do with these.
 pub fn quarter(s: &System) -> Option<Theory> {
     let n = s.rows * s.cols;
     let cut = n / 4;
@@ -21,17 +20,12 @@ pub fn quarter(s: &System) -> Option<Theory> {
     let wrong = |at: usize| s.is_wrong[at];
     let behind = (cut..n).filter(|at| wrong(*at)).count();
     (!(0..cut).any(wrong) && wrong(cut) && behind as f64 >= SHARE * (n - cut) as f64).then_some(())?;
-    let (mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0);
-    for at in cut..n {
-        let right = s.ideal[at] - s.bias.at(at / s.cols, at % s.cols);
-        let more = s.actual[at] - s.ideal[at];
-        (xx, xy, yy) = (xx + more * more, xy + more * right, yy + right * right);
-    }
-    let ratio = (xx / yy).sqrt();
-    // Other numbers instead of the right ones would take these off; what is proportional to them is no other call's.
-    let r = xy / (xx * yy).sqrt();
-    let chance = 3.0 / ((n - cut) as f64).sqrt();
-    (SIZE.contains(&ratio) && r > -chance && r < 0.9).then_some(())?;
+    // Whole rows of it: nothing that goes with the right numbers, as a part of them that counts twice does.
+    let from = cut.div_ceil(s.cols);
+    let rows: Vec<bool> = (0..s.rows).map(|i| i >= from).collect();
+    let r = Region { rows, cols: vec![true; s.cols], tiles: Vec::new(), words: String::new() };
+    let places: Vec<(usize, usize)> = (from * s.cols..n).map(|at| (at / s.cols, at % s.cols)).collect();
+    is_added(s, &r, &places).then_some(())?;
     let words = format!(
         "elements 0 … {} are right, exactly a quarter, and numbers that the inputs cannot give, such as those of a call before, are added to all behind: \
          the clear took the count of elements for one of bytes",
@@ -47,7 +41,32 @@ pub fn quarter(s: &System) -> Option<Theory> {
 #[cfg(test)]
 mod tests {
     use crate::Format;
-    use crate::fault::solve::tests::{M, N, codes, found, wide};
+    use crate::fault::solve::tests::{M, N, codes, found, noise, of_system, wide};
+
+    /// What the inputs do give is none of it: a part of K twice, and noise in proportion to the result.
+    #[test]
+    fn a_part_that_counts_twice_and_noise_in_proportion_are_no_old_content() {
+        let (a, b) = (wide(M, 96), codes(Format::Int8, N, 96, 96, false, 15));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let cut = M * N / 4;
+        let of = |more: &dyn Fn(usize, f64) -> f64| {
+            of_system(
+                &a,
+                &b,
+                Format::F32,
+                |i, j, right| {
+                    let at = i * N + j;
+                    right[at] + if at >= cut { more(at, right[at]) } else { 0.0 }
+                },
+                |s| super::quarter(s).is_some(),
+            )
+        };
+        let half = |at: usize, _: f64| (0..40).map(|k| x[[at / N, k]] * y[[at % N, k]]).sum::<f64>();
+        assert!(!of(&half));
+        assert!(!of(&|at, right| 2.0 * right * (noise(at + 7) - 0.5)));
+        let other = |at: usize, _: f64| (0..40).map(|k| (noise(at / N * 40 + k) - 0.5) * y[[at % N, k]]).sum::<f64>();
+        assert!(of(&other), "those of another call are");
+    }
 
     #[test]
     fn a_clear_of_as_many_bytes_as_elements_is_told() {

@@ -5,6 +5,7 @@ use super::segment::lines;
 use super::system::{Region, System, Theory};
 use super::{holds, single};
 use crate::fault::Class;
+use crate::parallel;
 use std::sync::Arc;
 
 /// One fault of the groups that have tokens, where those that have none are wrong as well; with the system that it was found in.
@@ -14,14 +15,16 @@ pub fn beside<'s>(s: &System<'s>, all: &[Theory]) -> Option<(System<'s>, Vec<The
     let is_wrong = |at: usize| s.is_wrong[at];
     let of = |empty: bool| (0..s.is_wrong.len()).filter(|at| rows[at / s.cols] == empty).any(is_wrong);
     (!s.alone && of(true) && of(false)).then_some(())?;
+    // A sum of nothing is 0: where some of it is, it was written.
+    let zeros = (0..s.is_wrong.len()).filter(|at| rows[at / s.cols]).any(|at| s.actual[at] == 0.0);
+    (!zeros).then_some(())?;
     let rest = (0..s.is_wrong.len()).map(|at| is_wrong(at) && !rows[at / s.cols]).collect();
     let mut other = s.of_wrong(rest)?;
     // What nobody wrote is right by no theory.
     other.probes.retain(|(i, _)| !rows[*i]);
-    let may: Vec<Theory> = all.iter().filter(|t| other.may_explain(t)).cloned().collect();
+    let may: Vec<Theory> = parallel::flat(all, |t| other.may_explain(t).then(|| t.clone()));
     let (found, _) = single(&other, &may, false);
     let groups: Vec<bool> = s.parts.iter().map(|p| p.k.is_empty() && !p.rows.is_empty()).collect();
-    let zeros = (0..s.is_wrong.len()).filter(|at| rows[at / s.cols]).any(|at| s.actual[at] == 0.0);
     let region = Region { rows, cols: vec![true; s.cols], tiles: Vec::new(), words: format!("groups {}", lines(&groups)) };
     let words = format!("the rows of groups {}, which have no tokens, hold {OLD}: they are not written", lines(&groups));
     let mut old = Theory::new(Class::SilentSkip, "out", "out.group_skipped", words).bits(10.0);
@@ -29,8 +32,6 @@ pub fn beside<'s>(s: &System<'s>, all: &[Theory]) -> Option<(System<'s>, Vec<The
     old.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
     let region = Arc::new(region);
     old.region = Some(region.clone());
-    // A sum of nothing is 0: where some of it is, it was written.
-    (!zeros).then_some(())?;
     let both = |t: Theory| {
         let mut both = t.clone();
         both.variant = format!("{} + {}", t.variant, old.name());

@@ -6,12 +6,10 @@
 //! ```
 
 use super::maps::cost;
-use super::system::{System, Theory};
+use super::system::{System, Theory, To};
 use crate::fault::Class;
+use crate::order::Order as _;
 use std::sync::Arc;
-
-/// The place that is read of a row and a k; none behind the end.
-type Place = Arc<dyn Fn(usize, usize) -> Option<usize> + Send + Sync>;
 
 /// What K or N may be padded to, and by.
 const UNITS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
@@ -41,7 +39,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
         }
     }
     strides.retain(|x| x.0 != own);
-    strides.sort_by_key(|x| x.0);
+    // Of equal ones the shortest to say.
+    strides.order_by(|a, b| a.0.cmp(&b.0).then(a.2.total_cmp(&b.2)));
     strides.dedup_by_key(|x| x.0);
     let n = g.rows * k_all;
     let mut all = Vec::new();
@@ -52,7 +51,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let at = i * k_all + k;
             (at % stride < own).then_some(at / stride * own + at % stride).filter(|at| *at < n)
         };
-        let ways: [(bool, Place); 2] = [(true, Arc::new(read)), (false, Arc::new(stored))];
+        let ways: [(bool, To); 2] = [(true, Arc::new(read)), (false, Arc::new(stored))];
         for (is_read, from) in ways {
             // Rows that are padded themselves are stored so: another stride of rows.
             if !is_read && (stride < own || stride.is_multiple_of(per) && !stride.is_multiple_of(k_all)) {
@@ -66,8 +65,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
                 }
             };
             let mut t = Theory::new(Class::Addressing, "b", "b.expert_stride", format!("{what} of b {how}")).bits(6.0 + bits);
-            let of_codes = from.clone();
-            t.b.code = Some(Arc::new(move |i, k| of_codes(i, k)));
+            t.b.code = Some(from.clone());
             all.push(t);
             if g.q.is_none() || g.grid == (1, 1) {
                 continue;

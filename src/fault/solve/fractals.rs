@@ -8,6 +8,7 @@
 use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::parallel;
 use std::sync::Arc;
 
 /// Rows of whole tiles, what their rows are rounded up to, and columns of a block.
@@ -26,12 +27,18 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let span = |i: usize| s.part[i].map(|p| (s.parts[p].rows.start, s.parts[p].rows.end));
     let spans: Spans = Arc::new((0..s.rows).map(span).collect());
     let cols = s.cols;
-    let bare = bare(s).map(Arc::new);
+    let short = |high: usize| s.parts.iter().any(|p| !p.rows.len().is_multiple_of(high));
+    if cols <= WIDE[0] || !HIGH.into_iter().any(short) {
+        return Vec::new();
+    }
+    let bare = Bare::of(s).map(Arc::new);
     let mut all = Vec::new();
-    for (high, wide) in HIGH.into_iter().flat_map(|h| WIDE.map(|w| (h, w))) {
-        let short = s.parts.iter().any(|p| !p.rows.len().is_multiple_of(high));
-        for unit in UNITS.into_iter().filter(|u| *u < high && short && wide < cols) {
+    for (high, wide) in HIGH.into_iter().flat_map(|h| WIDE.map(|w| (h, w))).filter(|(h, w)| short(*h) && *w < cols) {
+        for unit in UNITS.into_iter().filter(|u| *u < high) {
             for (written, scaled) in [(true, true), (true, false), (false, true), (false, false)] {
+                if !scaled && bare.is_none() {
+                    continue;
+                }
                 let few = if unit == 1 {
                     "as many rows as it has".into()
                 } else {
@@ -48,19 +55,15 @@ pub fn theories(s: &System) -> Vec<Theory> {
                 let spans = spans.clone();
                 let from: super::system::From =
                     Arc::new(move |i, j| source(spans[i]?, (i, j), (high, unit, wide), written).filter(|x| x.1 < cols));
-                match (scaled, &bare) {
-                    (true, _) => t.from = Some(from),
-                    (false, None) => continue,
-                    (false, Some(bare)) => {
-                        let (sums, bias, own) = (bare.clone(), s.bias.clone(), from.clone());
-                        t.finish = Some(Arc::new(move |i, j, _| {
-                            own(i, j).map_or(0.0, |(x, y)| sums[x * cols + y].0 * sums[i * cols + j].2) + bias.at(i, j)
-                        }));
-                        let sums = bare.clone();
-                        t.size = Some(Arc::new(move |i, j| {
-                            from(i, j).map_or(0.0, |(x, y)| sums[x * cols + y].1 * sums[i * cols + j].2.abs())
-                        }));
+                match &bare {
+                    Some(bare) if !scaled => {
+                        let (bare, bias) = (bare.clone(), s.bias.clone());
+                        t.sums(bare.right.clone(), cols, move |i, j| {
+                            let (sum, size) = from(i, j).map_or((0.0, 0.0), |source| bare.of_source(source, (i, j)));
+                            (sum + bias.at(i, j), size)
+                        });
                     }
+                    _ => t.from = Some(from),
                 }
                 all.push(t);
             }
@@ -69,18 +72,45 @@ pub fn theories(s: &System) -> Vec<Theory> {
     all
 }
 
-/// Every element's sum of codes, its magnitude, and the scales that it meets. `None`: scales go along K, or there are none.
-fn bare(s: &System) -> Option<Vec<(f64, f64, f64)>> {
-    let one = |g: &super::given::Given| g.q.is_none() || g.grid.1 == 1;
-    let many = |g: &super::given::Given| g.q.is_some() && g.grid.0 > 1;
-    (one(&s.a) && one(&s.b) && (many(&s.a) || many(&s.b))).then_some(())?;
-    let of = |at: usize| {
-        let (i, j) = (at / s.cols, at % s.cols);
-        let unit = s.lines(i, j).map_or(1.0, |(a, b, _)| s.a.step(a, 0) * s.b.step(b, 0));
-        let by = if unit == 0.0 { 0.0 } else { 1.0 / unit };
-        ((s.ideal[at] - s.bias.at(i, j)) * by, s.magnitude(at) * by.abs(), unit)
-    };
-    Some((0..s.rows * s.cols).map(of).collect())
+/// The sums and what they are made of, where scales meet whole sums alone.
+struct Bare {
+    /// The right sums, and their magnitudes.
+    right: Arc<Vec<f64>>,
+    sizes: Vec<f64>,
+    cols: usize,
+    /// The scale of each row of the result, its first row of b, and the scales of these.
+    rows: Vec<(f64, usize)>,
+    of_b: Vec<f64>,
+}
+
+impl Bare {
+    /// `None`: scales go along K, or there are none.
+    fn of(s: &System) -> Option<Self> {
+        let one = |g: &super::given::Given| g.q.is_none() || g.grid.1 == 1;
+        let many = |g: &super::given::Given| g.q.is_some() && g.grid.0 > 1;
+        (one(&s.a) && one(&s.b) && (many(&s.a) || many(&s.b))).then_some(())?;
+        // A row of no group has no scales.
+        let row = |i: usize| s.lines(i, 0).map_or((0.0, 0), |(a, b, _)| (s.a.step(a, 0), b));
+        Some(Self {
+            right: s.right_sums(),
+            sizes: parallel::numbers(s.rows * s.cols, |at| s.magnitude(at)),
+            cols: s.cols,
+            rows: (0..s.rows).map(row).collect(),
+            of_b: (0..s.b.rows).map(|x| s.b.step(x, 0)).collect(),
+        })
+    }
+
+    fn unit(&self, (i, j): (usize, usize)) -> f64 {
+        let (of_a, b) = self.rows[i];
+        of_a * self.of_b.get(b + j).copied().unwrap_or(0.0)
+    }
+
+    /// The sum of codes of one element by the scales of another, and its magnitude.
+    fn of_source(&self, source: (usize, usize), to: (usize, usize)) -> (f64, f64) {
+        let (at, unit) = (source.0 * self.cols + source.1, self.unit(source));
+        let by = if unit == 0.0 { 0.0 } else { self.unit(to) / unit };
+        (self.right[at] * by, self.sizes[at] * by.abs())
+    }
 }
 
 /// What an element of a group with these rows holds. `None`: what nobody wrote.

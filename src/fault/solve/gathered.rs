@@ -10,6 +10,9 @@ use crate::job::Operand;
 use crate::parallel;
 use std::sync::Arc;
 
+/// Parts at most.
+const PARTS: usize = 257;
+
 /// What of a row that is read for another one is the other's own.
 #[derive(Clone, Copy, PartialEq)]
 enum Own {
@@ -20,12 +23,26 @@ enum Own {
 
 /// The number of each row that multiplies it last, where rows have one: a router's weight, a second level of scales.
 pub fn weights(s: &System, side: Which) -> Option<Vec<f64>> {
-    if let Some(Operand::Weighted(w)) = operand(s.scene.evidence.job, side).map(Operand::given) {
-        return Some(w.weights().iter().map(|w| f64::from(*w)).collect());
+    let all: Vec<f64> = match operand(s.scene.evidence.job, side).map(Operand::given) {
+        Some(Operand::Weighted(w)) => w.weights().iter().map(|w| f64::from(*w)).collect(),
+        _ => {
+            let q = s.given(side).deep.as_ref()?;
+            (0..q.rows()).map(|i| q.over_row(i).map(f64::from)).collect::<Option<_>>()?
+        }
+    };
+    all.iter().all(|w| w.is_finite()).then_some(all)
+}
+
+/// Which lines have a wrong element: rows of the result, or columns of each part.
+fn wrong_lines(s: &System, side: Which) -> Vec<bool> {
+    let mut wrong = vec![false; if side == Which::A { s.rows } else { s.parts.len() * s.cols }];
+    for i in 0..s.rows {
+        let Some(p) = s.part[i] else { continue };
+        for j in (0..s.cols).filter(|j| s.is_wrong[i * s.cols + j]) {
+            wrong[if side == Which::A { i } else { p * s.cols + j }] = true;
+        }
     }
-    let q = s.given(side).deep.as_ref()?;
-    let all: Vec<f64> = (0..q.rows()).map(|i| q.over_row(i).map(f64::from)).collect::<Option<_>>()?;
-    all.iter().all(|w| *w != 0.0 && w.is_finite()).then_some(all)
+    wrong
 }
 
 /// Of a, and of b.
@@ -35,13 +52,23 @@ pub fn theories(s: &System) -> Vec<Theory> {
 
 fn gathered_by(s: &System, side: Which) -> Option<Theory> {
     let (g, o) = (s.given(side), s.given(side.other()));
-    (s.parts.iter().all(|p| p.k.len() == s.k)).then_some(())?;
+    (s.parts.len() <= PARTS && g.rows >= 4 && s.parts.iter().all(|p| p.k.len() == s.k)).then_some(())?;
+    let one = g.grid.1 == 1 && g.q.is_some() && g.grid.0 > 1;
+    let weights = weights(s, side);
+    let owns = [Some(Own::Nothing), one.then_some(Own::Scale), weights.is_some().then_some(Own::Weight)];
+    // The budget is that of all ways to multiply, and asked before anything is made for it.
+    let is_wrong = wrong_lines(s, side);
+    let lines = is_wrong.iter().filter(|x| **x).count() * owns.iter().flatten().count();
+    (lines.saturating_mul(g.rows).saturating_mul(s.k) <= 4 * WORK).then_some(())?;
     // Each line of this side, and the elements that it makes.
     let mut wanted: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
     for (p, part) in s.parts.iter().enumerate() {
         let n = if side == Which::A { part.rows.len() } else { s.cols };
         for x in 0..n {
-            let line = if side == Which::A { part.a + x } else { part.b + x };
+            let (line, wrong) = if side == Which::A { (part.a + x, part.rows.start + x) } else { (part.b + x, p * s.cols + x) };
+            if !is_wrong[wrong] {
+                continue;
+            }
             let mut places: Vec<(usize, usize)> = match side {
                 Which::A => (0..s.cols).map(|j| (part.rows.start + x, j)).collect(),
                 Which::B => part.rows.clone().map(|i| (i, x)).collect(),
@@ -52,15 +79,12 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
                 wanted.push((line, places));
             }
         }
-        if p > 256 {
-            return None;
-        }
     }
-    (!wanted.is_empty() && wanted.len() * g.rows * s.k <= 4 * WORK && g.rows >= 4).then_some(())?;
+    (!wanted.is_empty()).then_some(())?;
     // By value; else a code with the scale, or a value with the weight, of its own place.
     let right = Theory::right();
-    let weights = weights(s, side);
     let by_own = |own: Own, line: usize, from: usize| match (own, &weights) {
+        _ if line == from => 1.0,
         (Own::Scale, _) => g.step(line, 0) / g.step(from, 0),
         (Own::Weight, Some(w)) => w[line] / w[from],
         _ => 1.0,
@@ -69,27 +93,27 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
         let source = |n: usize| -> (usize, Option<usize>) {
             let (line, places) = &wanted[n];
             let by = |from: usize| {
-                places.iter().all(|(i, j)| {
-                    let Some((ra, rb, _)) = s.lines(*i, *j) else { return false };
-                    let other = if side == Which::A { rb } else { ra };
-                    let (x, y) = (&g.values[from * s.k..(from + 1) * s.k], &o.values[other * s.k..(other + 1) * s.k]);
-                    let (mut sum, mut size) = (0.0, 0.0);
-                    for (x, y) in x.iter().zip(y) {
-                        sum += x * y;
-                        size += (x * y).abs();
-                    }
-                    let by = by_own(own, *line, from);
-                    (sum, size) = (sum * by, size * by.abs());
-                    s.may(*i, *j, sum, size)
-                })
+                // What a weight or scale of 0 multiplied is not known: padding has such.
+                let by = by_own(own, *line, from);
+                by.is_finite()
+                    && places.iter().all(|(i, j)| {
+                        let Some((ra, rb, _)) = s.lines(*i, *j) else { return false };
+                        let other = if side == Which::A { rb } else { ra };
+                        let (x, y) = (&g.values[from * s.k..(from + 1) * s.k], &o.values[other * s.k..(other + 1) * s.k]);
+                        let (mut sum, mut size) = (0.0, 0.0);
+                        for (x, y) in x.iter().zip(y) {
+                            sum += x * y;
+                            size += (x * y).abs();
+                        }
+                        (sum, size) = (sum * by, size * by.abs());
+                        s.may(*i, *j, sum, size)
+                    })
             };
             let is_own = places.iter().all(|(i, j)| s.fits(&right, *i, *j));
             (*line, if is_own { Some(*line) } else { (0..g.rows).find(|from| by(*from)) })
         };
         behind(&parallel::collect(wanted.len(), source), g.rows)
     };
-    let one = g.grid.1 == 1 && g.q.is_some() && g.grid.0 > 1;
-    let owns = [Some(Own::Nothing), one.then_some(Own::Scale), weights.is_some().then_some(Own::Weight)];
     let (found, own) = owns.into_iter().flatten().find_map(|own| find(own).map(|found| (found, own)))?;
     let mut from: Vec<usize> = (0..g.rows).collect();
     found.iter().for_each(|(line, source)| from[*line] = *source);
@@ -158,26 +182,39 @@ mod tests {
     use crate::quant::{Level, QTensorParts};
     use crate::{Granularity, QTensor};
 
-    #[test]
-    fn rows_of_other_tokens_with_the_weights_of_their_own_places_are_told() {
-        const K: usize = 96;
+    const K: usize = 96;
+
+    /// What is found where rows of codes are read from other places, their weights from their own.
+    fn of(weight: impl Fn(usize) -> f32, from: impl Fn(usize) -> usize) -> (String, String) {
         let (rows, n, ends) = (24, 32, [7, 15, 24]);
-        let weight = |i: usize| 0.25 + (i * 7 % 23) as f32 / 31.0;
         let level = Level {
             granularity: Granularity::Block { rows: 1, cols: 1 },
             format: Format::F32,
-            scale_inv: (0..rows).map(weight).collect(),
+            scale_inv: (0..rows).map(&weight).collect(),
             zero: None,
         };
         let q = codes(Format::E4m3, rows, K, K, false, 51);
         let a = QTensor::new(QTensorParts { level: Some(level), ..q.clone().into_parts() }).unwrap();
         let (x, b) = (q.dequantize(), codes(Format::E4m3, 3 * n, K, K, false, 52));
         let y = b.dequantize();
-        let from = |i: usize| (i * 5 + i * i % 7) % rows;
-        let got = grouped_found(&Operand::Quantized(a), &b, &ends, Format::F32, |i, j| {
+        grouped_found(&Operand::Quantized(a), &b, &ends, Format::F32, |i, j| {
             let e = ends.iter().filter(|end| **end <= i).count();
             f64::from(weight(i)) * sum(K, |k| x[[from(i), k]] * y[[e * n + j, k]])
-        });
+        })
+    }
+
+    #[test]
+    fn rows_of_other_tokens_with_the_weights_of_their_own_places_are_told() {
+        let got = of(|i| 0.25 + (i * 7 % 23) as f32 / 31.0, |i| (i * 5 + i * i % 7) % 24);
+        assert_eq!(got.0, "group_boundary:a.gathered", "{}", got.1);
+        assert!(got.1.contains("multiplied by the weights of their own places"), "{}", got.1);
+    }
+
+    /// The last token is padding.
+    #[test]
+    fn a_weight_of_0_is_nobodys_source() {
+        let weight = |i: usize| if i == 23 { 0.0 } else { 0.25 + (i * 7 % 23) as f32 / 31.0 };
+        let got = of(weight, |i| (i * 5 + i * i % 7) % 23);
         assert_eq!(got.0, "group_boundary:a.gathered", "{}", got.1);
         assert!(got.1.contains("multiplied by the weights of their own places"), "{}", got.1);
     }

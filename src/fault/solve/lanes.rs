@@ -295,7 +295,7 @@ fn multiples(g: &Given) -> Option<Vec<f64>> {
     Some(all)
 }
 
-fn bits_of(f: Format, x: f64) -> u32 {
+pub fn bits_of(f: Format, x: f64) -> u32 {
     f.encode(x, Rounding::NearestEven, Overflow::Native)
 }
 

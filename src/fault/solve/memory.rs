@@ -67,7 +67,7 @@ fn is_unlike(s: &System, places: &[(usize, usize)], of: &dyn Fn(usize) -> f64) -
 
 /// Whether something of the size of the result is added to it in one block of lines, such as the product before: it has nothing to do with the
 /// right numbers, so that no part of these is missing or counted twice; and no few numbers a line make it, as another zero point or bias would.
-fn is_added(s: &System, r: &Region, places: &[(usize, usize)]) -> bool {
+pub fn is_added(s: &System, r: &Region, places: &[(usize, usize)]) -> bool {
     let run = |v: &[bool]| v.windows(2).filter(|w| w[0] != w[1]).count() <= 2;
     if !run(&r.rows) || !run(&r.cols) || !r.tiles.is_empty() {
         return false;

@@ -178,6 +178,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(readings::theories(s, side));
         all.extend(readings::rescaled(s, side));
         all.extend(readings::flat(s, side));
+        all.extend(readings::shifted(s, side));
         all.extend(readings::nested(s, side));
         all.extend(headers::theories(s, side));
         all.extend(by_element::theories(s, side));

@@ -9,7 +9,6 @@ use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::order::Order as _;
 use crate::parallel;
-use std::sync::Arc;
 
 /// Parts of K, and the tiles that they are made of: 1 cuts it evenly.
 const PARTS: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
@@ -107,10 +106,11 @@ fn of(s: &System, ends: &[usize]) -> Option<Theory> {
     t.freedom = part.len();
     let own: Vec<(f64, f64)> =
         (0..all.len()).map(|at| all[at].parts[part[at / s.cols / high * n + at % s.cols / wide].min(ends.len() - 1)]).collect();
-    let (own, cols, bias) = (Arc::new(own), s.cols, s.bias.clone());
-    let sizes = own.clone();
-    t.size = Some(Arc::new(move |i, j| sizes[i * cols + j].1));
-    t.finish = Some(Arc::new(move |i, j, _| own[i * cols + j].0 + bias.at(i, j)));
+    let (cols, bias) = (s.cols, s.bias.clone());
+    t.sums(s.right_sums(), cols, move |i, j| {
+        let (sum, size) = own[i * cols + j];
+        (sum + bias.at(i, j), size)
+    });
     Some(t)
 }
 

@@ -34,7 +34,8 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
     let neutral: Vec<bool> = g.values.iter().map(|x| *x == 0.0).collect();
     let mut all = Vec::new();
     let (name, half) = (side.name(), 0.5 * g.table.len() as f64);
-    for apart in 1..=APART.min(g.k / RUN) {
+    let given = Arc::new(g.clone());
+    for apart in (1..=APART.min(g.k / RUN)).filter(|x| g.k.is_multiple_of(*x)) {
         // All of a place's codes are neutral: `apart` 1 is a run.
         let mut pads = vec![false; neutral.len()];
         for i in 0..g.rows {
@@ -48,7 +49,7 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
                     }
                     from = to + 1;
                 }
-            } else if g.k.is_multiple_of(apart) {
+            } else {
                 for x in (0..apart).filter(|x| row.iter().skip(*x).step_by(apart).all(|x| *x)) {
                     (x..g.k).step_by(apart).for_each(|k| pads[i * g.k + k] = true);
                 }
@@ -80,7 +81,7 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
             let zeroed = g.zero.is_some();
             let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.padding"), words)
                 .bits(7.0 + if apart == 1 { 0.0 } else { cost(apart) });
-            let (pads, g) = (pads.clone(), g.clone());
+            let (pads, g) = (pads.clone(), given.clone());
             t.side(side).value = Some(Arc::new(move |i, k| {
                 let at = i * g.k + k;
                 match pads[at] {

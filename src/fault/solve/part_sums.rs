@@ -142,14 +142,14 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
             let (first, second) = if last { (x, from[x]) } else { (from[x], x) };
             [part(first, y, 0..cut), part(second, y, cut..k_all)]
         };
-        let sized = both.clone();
         let (out, relative, magnitude) =
             (s.out.clone(), s.relative.max(1e-300), (0..s.rows * s.cols).map(|at| s.magnitude(at)).collect::<Vec<f64>>());
         let cols = s.cols;
-        t.size = Some(Arc::new(move |i, j| {
-            magnitude[i * cols + j] + sized(i, j).into_iter().map(|x| out.spacing(0, x) / relative).sum::<f64>()
-        }));
-        t.finish = Some(Arc::new(move |i, j, _| both(i, j).into_iter().map(&round).sum::<f64>() + bias.at(i, j)));
+        t.sums(s.right_sums(), cols, move |i, j| {
+            let both = both(i, j);
+            let steps = both.into_iter().map(|x| out.spacing(0, x) / relative).sum::<f64>();
+            (both.into_iter().map(&round).sum::<f64>() + bias.at(i, j), magnitude[i * cols + j] + steps)
+        });
         return Some(t);
     }
     t.side(side).code = Some(Arc::new(move |i, k| Some(if (k >= cut) == last { from[i] } else { i } * k_all + k)));

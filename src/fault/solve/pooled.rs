@@ -6,17 +6,49 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
-/// How many numbers become one: words, bits, how.
-type Pool = (&'static str, f64, fn(&[f64]) -> f64);
-
-const POOLS: [Pool; 4] = [
-    ("mean", 0.0, |v| v.iter().sum::<f64>() / v.len() as f64),
-    ("largest", 0.5, |v| v.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
-    ("smallest", 1.0, |v| v.iter().copied().fold(f64::INFINITY, f64::min)),
-    ("geometric mean", 2.0, |v| (v.iter().map(|x| x.ln()).sum::<f64>() / v.len() as f64).exp()),
-];
+/// How many numbers become one: words, bits.
+const POOLS: [(&str, f64); 4] = [("mean", 0.0), ("largest", 0.5), ("smallest", 1.0), ("geometric mean", 2.0)];
 /// Rows of the grid that one number serves.
 const TALL: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
+
+/// Which of the pools a scale is in.
+type In = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
+
+struct Way {
+    words: String,
+    bits: f64,
+    /// How many pools, and the one of each scale.
+    pools: usize,
+    of: In,
+    /// Whether `readings` has the mean of these.
+    has_mean: bool,
+}
+
+fn ways((rows, cols): (usize, usize), experts: usize) -> Vec<Way> {
+    let mut ways: Vec<Way> = Vec::new();
+    let mut add = |words: String, bits: f64, pools: usize, has_mean: bool, of: In| {
+        ways.push(Way { words, bits, pools, of, has_mean });
+    };
+    let per = rows / experts;
+    if experts > 1 && per * experts == rows {
+        add("all experts, row by row".into(), 0.0, per * cols, false, Arc::new(move |r, c| r % per * cols + c));
+        add("each expert".into(), 1.0, experts, false, Arc::new(move |r, _| r / per));
+    }
+    if cols > 1 && rows > 1 {
+        add("all of K of each row".into(), 1.0, rows, true, Arc::new(|r, _| r));
+        add("all rows, group by group".into(), 2.0, cols, true, Arc::new(|_, c| c));
+    }
+    if cols > 2 {
+        let wide = cols.div_ceil(2);
+        add("two neighbouring groups of K".into(), 2.0, rows * wide, false, Arc::new(move |r, c| r * wide + c / 2));
+    }
+    for tall in TALL.into_iter().filter(|t| *t < rows) {
+        let n = rows.div_ceil(tall) * cols;
+        add(format!("every {tall} rows of them"), 1.0 + cost(tall), n, false, Arc::new(move |r, c| r / tall * cols + c));
+    }
+    add("the whole tensor".into(), 1.0, 1, true, Arc::new(|_, _| 0));
+    ways
+}
 
 /// Of the scales of one side.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
@@ -27,46 +59,43 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
-    let per = rows / experts;
-    // Which of the pools a scale is in: words, bits, number.
-    type In = Box<dyn Fn(usize, usize) -> usize>;
-    let mut ways: Vec<(String, f64, In)> = Vec::new();
-    if experts > 1 && per * experts == rows {
-        ways.push(("all experts, row by row".into(), 0.0, Box::new(move |r, c| r % per * cols + c)));
-        ways.push(("each expert".into(), 1.0, Box::new(move |r, _| r / per)));
-    }
-    if cols > 1 && rows > 1 {
-        ways.push(("all of K of each row".into(), 1.0, Box::new(|r, _| r)));
-        ways.push(("all rows, group by group".into(), 2.0, Box::new(|_, c| c)));
-    }
-    if cols > 2 {
-        ways.push(("two neighbouring groups of K".into(), 2.0, Box::new(move |r, c| r * cols.div_ceil(2) + c / 2)));
-    }
-    for tall in TALL.into_iter().filter(|t| *t < rows) {
-        ways.push((format!("every {tall} rows of them"), 1.0 + cost(tall), Box::new(move |r, c| r / tall * cols + c)));
-    }
-    ways.push(("the whole tensor".into(), 1.0, Box::new(|_, _| 0)));
     let name = side.name();
     let (tile, global) = (g.tile, g.global);
     let mut all = Vec::new();
-    for (which, more, of) in ways {
-        let mut pools: Vec<Vec<f64>> = vec![Vec::new(); rows * cols];
-        (0..rows * cols).for_each(|f| pools[of(f / cols, f % cols)].push(scales[f]));
-        for (what, bits, pool) in POOLS {
-            let one: Vec<f64> = pools.iter().map(|p| pool(p)).collect();
-            let read: Vec<f64> = (0..rows * cols).map(|f| one[of(f / cols, f % cols)]).collect();
-            if read == scales || read.iter().any(|x| !x.is_finite()) {
+    for way in ways(g.grid, experts) {
+        for ((what, bits), one) in POOLS.into_iter().zip(pooled(&scales, cols, &way)) {
+            let of = way.of.clone();
+            let same = || (0..rows * cols).all(|f| one[of(f / cols, f % cols)] == scales[f]);
+            if way.has_mean && what == "mean" || one.iter().any(|x| !x.is_finite()) || same() {
                 continue;
             }
-            let words =
-                format!("the scales of {name} are the {what} of those of {which}, though the codes were made with their own");
-            let mut t = Theory::new(Class::ScaleShared, name, format!("{name}.pooled"), words).bits(5.0 + bits + more);
-            let at: At = Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global);
+            let words = format!(
+                "the scales of {name} are the {what} of those of {}, though the codes were made with their own",
+                way.words
+            );
+            let mut t = Theory::new(Class::ScaleShared, name, format!("{name}.pooled"), words).bits(5.0 + bits + way.bits);
+            // A number for each pool, not one for each scale: there may be a million.
+            let at: At = Arc::new(move |i, k| one[of(i / tile.0, k / tile.1)] * global);
             t.side(side).scaled(tile.1, at);
             all.push(t);
         }
     }
     all
+}
+
+/// What each pool becomes, in the order of [`POOLS`].
+fn pooled(scales: &[f64], cols: usize, way: &Way) -> [Vec<f64>; 4] {
+    let n = way.pools;
+    let (mut count, mut sum, mut logs) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+    let (mut most, mut least) = (vec![f64::NEG_INFINITY; n], vec![f64::INFINITY; n]);
+    for (f, x) in scales.iter().enumerate() {
+        let p = (way.of)(f / cols, f % cols);
+        (count[p], sum[p], logs[p]) = (count[p] + 1.0, sum[p] + x, logs[p] + x.ln());
+        (most[p], least[p]) = (x.max(most[p]), x.min(least[p]));
+    }
+    let over = |v: Vec<f64>| v.into_iter().zip(&count).map(|(x, n)| x / n).collect::<Vec<f64>>();
+    let geometric = over(logs).into_iter().map(f64::exp).collect();
+    [over(sum), most, least, geometric]
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! ```
 
 use super::maps::cost;
-use super::system::{System, Theory};
+use super::system::{Part, System, Theory};
+use super::theory::last_kept;
 use crate::fault::Class;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ const BLOCKS: usize = 264;
 /// Wrong elements that have to agree, at least and at most.
 const LEAST: usize = 8;
 const LOOKS: usize = 32;
+/// Elements that decide, and multiply-adds for all ways.
+const MANY: usize = 4096;
+const WORK: usize = 1 << 27;
 
 /// What is another expert's.
 #[derive(Clone, Copy, PartialEq)]
@@ -43,45 +47,62 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let mut olds: Vec<Old> =
         stages.flat_map(|w| [Some(Old::Values(w)), one_scale.then_some(Old::Codes(w))]).flatten().collect();
     olds.extend(one_scale.then_some(Old::Scales));
-    olds.into_iter().find_map(|old| of(s, old, &looks)).into_iter().collect()
+    let (read, mut left) = (Arc::new(Read::of(s)), WORK);
+    olds.into_iter().find_map(|old| of(s, &read, old, &looks, &mut left)).into_iter().collect()
 }
 
-fn of(s: &System, old: Old, looks: &[(usize, usize)]) -> Option<Theory> {
+/// With two experts there is one other, and many ways agree on all looks: `left` are the multiply-adds that may still be spent on telling them apart.
+fn of(s: &System, read: &Arc<Read>, old: Old, looks: &[(usize, usize)], left: &mut usize) -> Option<Theory> {
+    let spend = |left: &mut usize| *left = left.saturating_sub(read.depth(old));
+    let makes = |i: usize, j: usize, f: Option<usize>| {
+        let (more, size) = read.more(old, i, j, f);
+        let at = i * s.cols + j;
+        s.may(i, j, s.ideal[at] - s.bias.at(i, j) + more, s.magnitude(at) + size)
+    };
     // The experts that each element may have begun with.
     let mut may: Vec<Vec<bool>> = Vec::with_capacity(looks.len());
     for (i, j) in looks {
         let own = s.part[*i]?;
-        let makes = |f: usize| {
-            let (more, size) = difference(s, old, *i, *j, f);
-            let at = i * s.cols + j;
-            s.may(*i, *j, s.ideal[at] - s.bias.at(*i, *j) + more, s.magnitude(at) + size)
+        let can = |f: usize| {
+            let other = f != own && !s.parts[f].rows.is_empty() && *left > 0;
+            if other {
+                spend(left);
+            }
+            other && makes(*i, *j, Some(f))
         };
-        let which: Vec<bool> = (0..s.parts.len()).map(|f| f != own && !s.parts[f].rows.is_empty() && makes(f)).collect();
+        let which: Vec<bool> = (0..s.parts.len()).map(can).collect();
         which.contains(&true).then_some(())?;
         may.push(which);
     }
+    // Another size of tiles makes those that it was found by: elements from all over the result decide.
+    let all = super::segment::spread_of(s.rows * s.cols, MANY);
     for (high, wide) in SIDES.iter().flat_map(|h| SIDES.map(|w| (*h, w))) {
         for by_row in [true, false] {
             let tiles = Tiles::of(s, high, wide, by_row);
             let n = tiles.expert.len();
             for blocks in 1..n.min(BLOCKS + 1) {
-                let is = |(x, (i, j)): (usize, &(usize, usize))| tiles.before(s, *i, *j, blocks).is_some_and(|f| may[x][f]);
-                if looks.iter().enumerate().all(is)
-                    && let Some(t) = Some(theory(s, old, &tiles, blocks)).filter(|t| all_fit(s, t))
-                {
-                    return Some(t);
+                let is = |(x, (i, j)): (usize, &(usize, usize))| {
+                    tiles.before(&s.parts, s.part[*i], (*i, *j), blocks).is_some_and(|f| may[x][f])
+                };
+                if !looks.iter().enumerate().all(is) {
+                    continue;
                 }
+                let fits = |at: usize| {
+                    let (i, j) = (at / s.cols, at % s.cols);
+                    let f = tiles.before(&s.parts, s.part[i], (i, j), blocks);
+                    if f.is_some() && f != s.part[i] {
+                        spend(left);
+                    }
+                    *left > 0 && makes(i, j, f)
+                };
+                if all.iter().copied().all(fits) {
+                    return Some(theory(s, read.clone(), old, tiles, blocks));
+                }
+                (*left > 0).then_some(())?;
             }
         }
     }
     None
-}
-
-/// Whether a theory makes elements from all over the result: another size of tiles makes those that it was found by.
-fn all_fit(s: &System, t: &Theory) -> bool {
-    const MANY: usize = 4096;
-    let all = super::segment::spread_of(s.rows * s.cols, MANY);
-    all.into_iter().all(|at| s.fits(t, at / s.cols, at % s.cols))
 }
 
 /// The tiles of all experts, one after the other.
@@ -89,6 +110,7 @@ struct Tiles {
     high: usize,
     wide: usize,
     by_row: bool,
+    cols: usize,
     /// The first tile of each expert, and the expert of each tile.
     first: Vec<usize>,
     expert: Vec<usize>,
@@ -101,43 +123,77 @@ impl Tiles {
             first.push(expert.len());
             expert.resize(expert.len() + p.rows.len().div_ceil(high) * s.cols.div_ceil(wide), e);
         }
-        Self { high, wide, by_row, first, expert }
+        Self { high, wide, by_row, cols: s.cols, first, expert }
     }
 
     /// The expert of the tile that the block of an element's tile made before it.
-    fn before(&self, s: &System, i: usize, j: usize, blocks: usize) -> Option<usize> {
-        let e = s.part[i]?;
-        let (x, y) = ((i - s.parts[e].rows.start) / self.high, j / self.wide);
-        let (down, across) = (s.parts[e].rows.len().div_ceil(self.high), s.cols.div_ceil(self.wide));
+    fn before(&self, parts: &[Part], part: Option<usize>, (i, j): (usize, usize), blocks: usize) -> Option<usize> {
+        let e = part?;
+        let (x, y) = ((i - parts[e].rows.start) / self.high, j / self.wide);
+        let (down, across) = (parts[e].rows.len().div_ceil(self.high), self.cols.div_ceil(self.wide));
         let tile = self.first[e] + if self.by_row { x * across + y } else { y * down + x };
         tile.checked_sub(blocks).map(|t| self.expert[t])
     }
 }
 
-/// What an element has more where it begins with expert f, and how large that may be.
-fn difference(s: &System, old: Old, i: usize, j: usize, f: usize) -> (f64, f64) {
-    let Some((ra, rb, ks)) = s.lines(i, j) else { return (0.0, 0.0) };
-    let other = s.parts[f].b + j;
-    let end = match old {
-        Old::Values(w) | Old::Codes(w) => ks.start + w,
-        Old::Scales => ks.end,
-    };
-    let (own, theirs) = (s.b.step(rb, 0), s.b.step(other, 0));
-    let (mut sum, mut size) = (0.0, 0.0);
-    for k in ks.start..end {
-        let (a, b) = (s.a.values[ra * s.k + k], s.b.values[rb * s.k + k]);
-        let x = match old {
-            Old::Values(_) => s.b.values[other * s.k + k],
-            Old::Codes(_) => s.b.values[other * s.k + k] / theirs * own,
-            Old::Scales => b / own * theirs,
-        };
-        sum += a * (x - b);
-        size += (a * x).abs();
-    }
-    (sum, size)
+/// What elements are read from: a theory keeps it, and asks for no more elements than it is held to.
+struct Read {
+    a: Arc<Vec<f64>>,
+    b: Arc<Vec<f64>>,
+    /// The scale of each row of b, where it has one.
+    steps: Vec<f64>,
+    parts: Vec<Part>,
+    part: Vec<Option<usize>>,
+    k: usize,
 }
 
-fn theory(s: &System, old: Old, tiles: &Tiles, blocks: usize) -> Theory {
+impl Read {
+    fn of(s: &System) -> Self {
+        let steps = (0..s.b.rows).map(|x| s.b.step(x, 0)).collect();
+        Self { a: s.a.values.clone(), b: s.b.values.clone(), steps, parts: s.parts.clone(), part: s.part.clone(), k: s.k }
+    }
+
+    /// How much of K is another expert's.
+    fn depth(&self, old: Old) -> usize {
+        match old {
+            Old::Values(w) | Old::Codes(w) => w,
+            Old::Scales => self.k,
+        }
+    }
+
+    /// What an element has more where it begins with expert f, and how large that may be.
+    fn more(&self, old: Old, i: usize, j: usize, f: Option<usize>) -> (f64, f64) {
+        let (Some(e), Some(f)) = (self.part[i], f) else { return (0.0, 0.0) };
+        if e == f {
+            return (0.0, 0.0);
+        }
+        let part = &self.parts[e];
+        let (own, other) = (part.b + j, self.parts[f].b + j);
+        let range = |x: usize| x * self.k..x * self.k + self.depth(old);
+        let (a, b, x) = (&self.a[range(part.a + i - part.rows.start)], &self.b[range(own)], &self.b[range(other)]);
+        let by = self.steps[own] / self.steps[other];
+        let (mut sum, mut size) = (0.0, 0.0);
+        for ((a, b), x) in a.iter().zip(b).zip(x) {
+            let x = match old {
+                Old::Values(_) => *x,
+                Old::Codes(_) => x * by,
+                Old::Scales => b / by,
+            };
+            sum += a * (x - b);
+            size += (a * x).abs();
+        }
+        (sum, size)
+    }
+
+    /// The magnitude of a right sum.
+    fn size(&self, i: usize, j: usize) -> f64 {
+        let Some(e) = self.part[i] else { return 0.0 };
+        let (a, b) = ((self.parts[e].a + i - self.parts[e].rows.start) * self.k, (self.parts[e].b + j) * self.k);
+        self.a[a..a + self.k].iter().zip(&self.b[b..b + self.k]).map(|(a, b)| (a * b).abs()).sum()
+    }
+}
+
+fn theory(s: &System, read: Arc<Read>, old: Old, tiles: Tiles, blocks: usize) -> Theory {
     let (high, wide) = (tiles.high, tiles.wide);
     let order = if tiles.by_row { "row by row" } else { "column by column" };
     let what = match old {
@@ -151,20 +207,15 @@ fn theory(s: &System, old: Old, tiles: &Tiles, blocks: usize) -> Theory {
     );
     let mut t = Theory::new(Class::GroupBoundary, "b", "b.prefetched", words)
         .bits(8.0 + cost(high) + cost(wide) + cost(blocks) + f64::from(u8::from(!tiles.by_row)));
-    // What is more than the right sum, of every element.
-    let one = |at: usize| {
-        let (i, j) = (at / s.cols, at % s.cols);
-        match tiles.before(s, i, j, blocks).filter(|f| Some(*f) != s.part[i]) {
-            Some(f) => difference(s, old, i, j, f),
-            None => (0.0, 0.0),
-        }
-    };
-    let more: Vec<(f64, f64)> = (0..s.rows * s.cols).map(one).collect();
-    let more = Arc::new(more);
-    let sizes: Vec<f64> = (0..more.len()).map(|at| s.magnitude(at) + more[at].1).collect();
-    let (cols, bias) = (s.cols, s.bias.clone());
-    t.size = Some(Arc::new(move |i, j| sizes[i * cols + j]));
-    t.finish = Some(Arc::new(move |i, j, v| v + more[i * cols + j].0 + bias.at(i, j)));
+    let bias = s.bias.clone();
+    let more = last_kept(move |i, j| {
+        let f = tiles.before(&read.parts, read.part[i], (i, j), blocks);
+        let (more, size) = read.more(old, i, j, f);
+        (more, read.size(i, j) + size)
+    });
+    let sized = more.clone();
+    t.size = Some(Arc::new(move |i, j| sized(i, j).1));
+    t.finish = Some(Arc::new(move |i, j, v| v + more(i, j).0 + bias.at(i, j)));
     t
 }
 

@@ -1,10 +1,11 @@
 //! Values of 16 bits whose bits are multiplied as whole numbers: a kernel for integers, or an interpreter, that is handed floats.
 
+use super::lanes::bits_of;
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::{Which, operand};
 use crate::job::Operand;
-use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
 /// Theories of one side.
@@ -15,8 +16,6 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         _ => return Vec::new(),
     };
     let (format, k_all) = (x.dtype(), g.k);
-    let encode = |v: &f32| format.encode(f64::from(*v), Rounding::NearestEven, Overflow::Native) as u16;
-    let bits: Arc<Vec<u16>> = Arc::new(x.data().iter().map(encode).collect());
     [false, true]
         .into_iter()
         .map(|signed| {
@@ -24,9 +23,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             let words = format!("the bits of {format} of {name} are multiplied as whole numbers {sign} a sign");
             let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.whole_bits"), words)
                 .bits(3.0 + f64::from(u8::from(signed)));
-            let bits = bits.clone();
+            let values = g.values.clone();
             t.side(side).value = Some(Arc::new(move |i, k| {
-                let x = bits[i * k_all + k];
+                let x = bits_of(format, values[i * k_all + k]) as u16;
                 if signed { f64::from(x as i16) } else { f64::from(x) }
             }));
             t

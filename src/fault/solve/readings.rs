@@ -198,25 +198,23 @@ fn exchanged(given: &Arc<Given>, side: Which) -> Vec<Theory> {
 fn averaged(given: &Arc<Given>, side: Which) -> Vec<Theory> {
     let (name, (rows, cols), tile) = (side.name(), given.grid, given.tile);
     let scales: Vec<f64> = given.scales().iter().map(|x| f64::from(*x) * given.global).collect();
-    let mean = |of: &dyn Fn(usize) -> bool| {
-        let some: Vec<f64> = (0..scales.len()).filter(|c| of(*c)).map(|c| scales[c]).collect();
-        some.iter().sum::<f64>() / some.len() as f64
-    };
-    let mut ways: Vec<(Class, &str, Vec<f64>)> = Vec::new();
+    let mean = |each: &mut dyn Iterator<Item = &f64>, n: usize| each.sum::<f64>() / n as f64;
+    let mut ways: Vec<(Class, &str, At)> = Vec::new();
     if scales.len() > 1 {
-        ways.push((Class::ScaleShared, "all", vec![mean(&|_| true); scales.len()]));
+        let of_all = mean(&mut scales.iter(), scales.len());
+        ways.push((Class::ScaleShared, "all", Arc::new(move |_, _| of_all)));
     }
-    if rows > 1 && cols > 1 && scales.len() <= 1 << 14 {
-        let of_row: Vec<f64> = (0..rows).map(|r| mean(&|c| c / cols == r)).collect();
-        let of_col: Vec<f64> = (0..cols).map(|x| mean(&|c| c % cols == x)).collect();
-        ways.push((Class::ScaleIndex, "their row", (0..scales.len()).map(|c| of_row[c / cols]).collect()));
-        ways.push((Class::ScaleShared, "their group of K", (0..scales.len()).map(|c| of_col[c % cols]).collect()));
+    if rows > 1 && cols > 1 {
+        let of_row: Vec<f64> = scales.chunks(cols).map(|row| mean(&mut row.iter(), cols)).collect();
+        let of_col: Vec<f64> = (0..cols).map(|x| mean(&mut scales[x..].iter().step_by(cols), rows)).collect();
+        ways.push((Class::ScaleIndex, "their row", Arc::new(move |i, _| of_row[i / tile.0])));
+        ways.push((Class::ScaleShared, "their group of K", Arc::new(move |_, k| of_col[k / tile.1])));
     }
     ways.into_iter()
         .map(|(class, whose, read)| {
             let words = format!("instead of the scales of {name} the mean of {whose} is used");
             let mut t = Theory::new(class, name, format!("{name}.mean"), words).bits(4.0);
-            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t.side(side).scaled(tile.1, read);
             t
         })
         .collect()
@@ -429,9 +427,20 @@ pub fn flat(s: &System, side: Which) -> Vec<Theory> {
 /// Words, and what a power of two becomes by its exponent.
 type Shift = (&'static str, fn(i64) -> f64);
 
+/// Whether these are powers of two.
+fn are_powers(scales: &[f64]) -> bool {
+    scales.iter().all(|x| *x > 0.0 && x.log2().fract() == 0.0)
+}
+
 /// Powers of two that are made by shifting a whole number, and not as the bits of a float.
-fn shifted(g: &Given, side: Which, scales: &[f64]) -> Vec<Theory> {
+pub fn shifted(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
     let (tile, cols, name, global) = (g.tile, g.grid.1, side.name(), g.global);
+    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    // One number for all would be a factor like any other.
+    if scales.iter().all(|x| *x == scales[0]) || !are_powers(&scales) {
+        return Vec::new();
+    }
     let ways: [Shift; 5] = [
         (
             "the whole number 1 << e of the exponent e: 0 where that is negative",
@@ -445,7 +454,7 @@ fn shifted(g: &Given, side: Which, scales: &[f64]) -> Vec<Theory> {
     let mut all = Vec::new();
     for (words, of) in ways {
         let read: Vec<f64> = scales.iter().map(|s| of(s.log2() as i64) * global).collect();
-        if read.iter().zip(scales).all(|(r, s)| *r == s * global) {
+        if read.iter().zip(&scales).all(|(r, s)| *r == s * global) {
             continue;
         }
         let words = format!("the scales of {name}, powers of two, are made as {words}");
@@ -461,12 +470,9 @@ pub fn nested(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let (tile, cols, name) = (g.tile, g.grid.1, side.name());
     let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
-    if scales.len() < 16 || s.alone && s.a.q.is_none() {
-        return Vec::new();
-    }
     // Powers of two are no such codes, though the largest of them is near one.
-    if scales.iter().all(|x| *x > 0.0 && x.log2().fract() == 0.0) {
-        return shifted(g, side, &scales);
+    if scales.len() < 16 || are_powers(&scales) {
+        return Vec::new();
     }
     let n = scales.len() as f64;
     let mean = scales.iter().sum::<f64>() / n;
@@ -501,4 +507,29 @@ pub fn nested(s: &System, side: Which) -> Vec<Theory> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::QTensor;
+    use crate::fault::solve::tests::{M, codes, found, sum, wide};
+
+    /// Of a few scales as of many.
+    #[test]
+    fn powers_of_two_that_are_shifted_are_told_of_a_few_scales() {
+        const K: usize = 64;
+        let mut p = codes(Format::Int8, 12, K, K, false, 91).into_parts();
+        p.scale_inv.iter_mut().enumerate().for_each(|(r, x)| *x = f32::exp2((r * 5 % 7) as f32 - 3.0));
+        let b = QTensor::new(p).unwrap();
+        let a = wide(M, K);
+        let x = a.to_f64();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let scale = f64::from(b.scale_inv()[j]);
+            let read = if scale < 1.0 { 1.0 / scale } else { scale };
+            sum(K, |k| x[[i, k]] * f64::from(b.codes()[j * K + k] as i8) * read)
+        });
+        assert_eq!(got.0, "bits_reinterpreted:b.shifted", "{}", got.1);
+        assert!(got.1.contains("1 << |e|"), "{}", got.1);
+    }
 }

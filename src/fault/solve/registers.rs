@@ -80,7 +80,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 words,
                 6.0 + 0.25 * n as f64 + cost(unit),
                 Arc::new(move |i, k| {
-                    let to = k ^ ((((i >> s0) & m0) ^ ((i >> s1) & m1)) * unit);
+                    // Rows of each expert start anew.
+                    let r = i % per;
+                    let to = k ^ ((((r >> s0) & m0) ^ ((r >> s1) & m1)) * unit);
                     Some(i * k_all + if to < k_all { to } else { k })
                 }),
             );

@@ -57,8 +57,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             }
         }
     }
-    let tries = all.iter().flat_map(|split| [To::Zero, To::Before, To::Behind].map(|to| (split, to)));
-    tries.into_iter().find_map(|(split, to)| split.theory(to)).into_iter().collect()
+    all.iter().find_map(Split::theory).into_iter().collect()
 }
 
 impl Split<'_> {
@@ -124,12 +123,27 @@ impl Split<'_> {
         equations.iter().all(fits).then_some(strays)
     }
 
-    fn theory(&self, to: To) -> Option<Theory> {
+    /// The lines and columns of the result, as this side has them.
+    fn shape(&self) -> (usize, usize) {
+        if self.side == Which::A { (self.s.rows, self.s.cols) } else { (self.s.cols, self.s.rows) }
+    }
+
+    /// Wrong elements of a line across.
+    fn wrong(&self, o: usize) -> usize {
+        (0..self.shape().0).filter(|l| self.s.is_wrong[self.at(*l, o).0 * self.s.cols + self.at(*l, o).1]).count()
+    }
+
+    /// The partial sums of all elements of a line across.
+    fn sums(&self, o: usize, cuts: &[usize]) -> Vec<Vec<f64>> {
+        (0..self.shape().0).map(|l| self.prefix(l, o, cuts).unwrap_or_else(|| vec![0.0; cuts.len() + 1])).collect()
+    }
+
+    /// The first way that makes the result: looks, cuts and their sums are the same for all.
+    fn theory(&self) -> Option<Theory> {
         let s = self.s;
-        let (n, across) = if self.side == Which::A { (s.rows, s.cols) } else { (s.cols, s.rows) };
+        let (n, across) = self.shape();
         ((2..=BLOCKS).contains(&self.blocks.len()) && n * across * s.k <= WORK).then_some(())?;
-        let wrong = |o: usize| (0..n).filter(|l| s.is_wrong[self.at(*l, o).0 * s.cols + self.at(*l, o).1]).count();
-        let mut looks: Vec<usize> = (0..across).filter(|o| wrong(*o) >= 8).collect();
+        let mut looks: Vec<usize> = (0..across).filter(|o| self.wrong(*o) >= 8).collect();
         (looks.len() >= LOOKS).then_some(())?;
         spread(&mut looks, LOOKS);
         let mut cuts: Vec<usize> = (1..s.k.div_ceil(STEP)).map(|c| c * STEP).collect();
@@ -137,24 +151,28 @@ impl Split<'_> {
         cuts.sort_unstable();
         cuts.dedup();
         cuts.retain(|c| *c < s.k);
-        let sums = |o: usize| -> Vec<Vec<f64>> {
-            (0..n).map(|l| self.prefix(l, o, &cuts).unwrap_or_else(|| vec![0.0; cuts.len() + 1])).collect()
-        };
-        let first: Vec<Vec<Vec<f64>>> = looks.iter().map(|o| sums(*o)).collect();
+        let first: Vec<Vec<Vec<f64>>> = looks.iter().map(|o| self.sums(*o, &cuts)).collect();
+        [To::Zero, To::Before, To::Behind].into_iter().find_map(|to| self.strayed(to, &looks, &first, &cuts))
+    }
+
+    /// Parts that go there, by these lines across and their sums.
+    fn strayed(&self, to: To, looks: &[usize], first: &[Vec<Vec<f64>>], cuts: &[usize]) -> Option<Theory> {
+        let s = self.s;
+        let (n, across) = self.shape();
         let part = |sums: &[Vec<f64>], c: usize, last: bool| -> Vec<f64> {
             sums.iter().map(|x| if last { x[cuts.len()] - x[c] } else { x[c] }).collect()
         };
         let ways = (0..cuts.len()).flat_map(|c| [(c, true), (c, false)]);
         let (c, last) = ways.into_iter().find(|(c, last)| {
             let solves = |(o, sums): (&usize, &Vec<Vec<f64>>)| self.solved(*o, to, &part(sums, *c, *last));
-            looks.iter().zip(&first).all(|x| solves(x).is_some_and(|v| v.contains(&true)))
+            looks.iter().zip(first).all(|x| solves(x).is_some_and(|v| v.contains(&true)))
         })?;
         // Every line across, and what it adds to each element.
         let mut more = vec![0.0; s.rows * s.cols];
         let mut strays: Vec<Vec<bool>> = Vec::with_capacity(across);
         for o in 0..across {
-            let p = part(&sums(o), c, last);
-            let found = if wrong(o) == 0 { vec![false; self.blocks.len()] } else { self.solved(o, to, &p)? };
+            let p = part(&self.sums(o, cuts), c, last);
+            let found = if self.wrong(o) == 0 { vec![false; self.blocks.len()] } else { self.solved(o, to, &p)? };
             for (b, r) in self.blocks.iter().enumerate().filter(|(b, _)| found[*b]) {
                 let first = self.first(b, to)?;
                 for l in r.clone() {

@@ -306,6 +306,12 @@ impl<'s> System<'s> {
         self.certain(at) / self.relative.max(1e-300)
     }
 
+    /// The right sums of all elements, without bias.
+    pub fn right_sums(&self) -> Arc<Vec<f64>> {
+        let one = |at: usize| self.ideal[at] - self.bias.at(at / self.cols, at % self.cols);
+        Arc::new(parallel::numbers(self.rows * self.cols, one))
+    }
+
     /// Sum and magnitude of an element, without bias.
     pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
         match &self.memo {

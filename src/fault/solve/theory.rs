@@ -6,7 +6,7 @@ use crate::fault::edit::Which;
 use crate::format::grid::native;
 use crate::order::Order as _;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A number for each element (row, k) of an operand.
 pub type At = Arc<dyn Fn(usize, usize) -> f64 + Send + Sync>;
@@ -14,6 +14,8 @@ pub type At = Arc<dyn Fn(usize, usize) -> f64 + Send + Sync>;
 pub type To = Arc<dyn Fn(usize, usize) -> Option<usize> + Send + Sync>;
 /// A number for each (row, column, sum without bias) of the result.
 pub type Finish = Arc<dyn Fn(usize, usize, f64) -> f64 + Send + Sync>;
+/// What is summed for each element of the result, and its magnitude.
+pub type Made = Arc<dyn Fn(usize, usize) -> (f64, f64) + Send + Sync>;
 /// Origin of an element of the result.
 pub type From = Arc<dyn Fn(usize, usize) -> Option<(usize, usize)> + Send + Sync>;
 
@@ -218,6 +220,22 @@ pub fn shortest_of(some: &mut [&Theory]) {
     some.order_by(|a, b| a.bits.total_cmp(&b.bits));
 }
 
+/// The last of these numbers is kept: the magnitude and each end of the bound ask for those of one element.
+pub fn last_kept(of: impl Fn(usize, usize) -> (f64, f64) + Send + Sync + 'static) -> Made {
+    let kept: Mutex<Option<((usize, usize), (f64, f64))>> = Mutex::new(None);
+    Arc::new(move |i, j| {
+        let known = kept.lock().ok().and_then(|x| *x).filter(|x| x.0 == (i, j));
+        if let Some((_, made)) = known {
+            return made;
+        }
+        let made = of(i, j);
+        if let Ok(mut kept) = kept.lock() {
+            *kept = Some(((i, j), made));
+        }
+        made
+    })
+}
+
 impl Theory {
     pub fn new(
         class: crate::fault::Class,
@@ -253,6 +271,22 @@ impl Theory {
     pub fn bits(mut self, bits: f64) -> Self {
         self.bits = bits;
         self
+    }
+    /// Sums something else, the bias with it. `right` has the right sums without it, `cols` a row: what the bound adds to one of these is added to
+    /// what is made, or nothing would be allowed to it.
+    pub fn sums(
+        &mut self,
+        right: Arc<Vec<f64>>,
+        cols: usize,
+        made: impl Fn(usize, usize) -> (f64, f64) + Send + Sync + 'static,
+    ) {
+        let made = last_kept(made);
+        let sized = made.clone();
+        self.size = Some(Arc::new(move |i, j| sized(i, j).1));
+        self.finish = Some(Arc::new(move |i, j, v| {
+            let off = v - right[i * cols + j];
+            made(i, j).0 + if off.is_finite() { off } else { 0.0 }
+        }));
     }
     /// What is read of an operand, to be changed: then it is another theory.
     pub fn side(&mut self, which: Which) -> &mut Side {

@@ -51,7 +51,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         ("rounded to the nearest whole number", 0.5, f64::round_ties_even),
         ("cut to the whole number below", 1.0, f64::floor),
     ];
-    let relative = s.relative.max(1e-300);
+    let (relative, right) = (s.relative.max(1e-300), s.right_sums());
     ways.into_iter()
         .map(|(how, bits, of)| {
             let words = format!(
@@ -82,9 +82,11 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 }
                 (sum, size)
             };
-            let (sized, bias) = (made.clone(), s.bias.clone());
-            t.size = Some(Arc::new(move |i, j| sized(i, j).1));
-            t.finish = Some(Arc::new(move |i, j, _| made(i, j).0 + bias.at(i, j)));
+            let bias = s.bias.clone();
+            t.sums(right.clone(), s.cols, move |i, j| {
+                let (sum, size) = made(i, j);
+                (sum + bias.at(i, j), size)
+            });
             t
         })
         .collect()
@@ -96,6 +98,27 @@ mod tests {
     use crate::job::Operand;
     use crate::quant::QTensorParts;
     use crate::{Format, QTensor, Zero};
+
+    /// The scales multiply in f32, and groups are added in f32.
+    #[test]
+    fn whole_sums_that_are_added_in_f32_are_told() {
+        const K: usize = 192;
+        let a = codes(Format::Int8, M, K, K, false, 81);
+        let q = codes(Format::Uint4, N, K, 32, true, 82);
+        let zero: Vec<f32> = (0..N * 6).map(|c| 0.01 * ((c * 37 % 29) as f32 - 14.0)).collect();
+        let b = QTensor::new(QTensorParts { zero: Zero::Additive { zero: zero.clone(), mid: 0 }, ..q.into_parts() }).unwrap();
+        let code = |i: usize, k: usize| f32::from(a.codes()[i * K + k] as i8);
+        let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+            let group = |g: usize| {
+                let (step, ks) = (b.scale_inv()[j * 6 + g], g * 32..(g + 1) * 32);
+                let dot = ks.clone().fold(0.0f32, |x, k| x + code(i, k) * f32::from(b.codes()[j * K + k]));
+                let ones = ks.fold(0.0f32, |x, k| x + code(i, k));
+                (dot + zero[j * 6 + g] / step * ones).trunc() * (step * a.scale_inv()[i])
+            };
+            f64::from((0..6).fold(0.0f32, |sum, g| sum + group(g)))
+        });
+        assert_eq!(got.0, "round_order:b.whole_sums", "{}", got.1);
+    }
 
     #[test]
     fn sums_that_are_cut_to_integers_are_told() {

@@ -158,12 +158,12 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         );
     }
     // The sums that a group's zero point multiplies are those of other groups as well: what they add, each in its own place.
-    for (words, bits, meets) in other_sums(cols).iter().filter(|_| cols > 1 && !s.alone) {
+    for (words, bits, sums) in OTHER_SUMS.into_iter().filter(|_| cols > 1 && !s.alone) {
         let unit = |i: usize| if additive { 1.0 } else { scales[i] };
-        let new = each(&|_, i| {
-            let (row, c) = (i / cols * cols, i % cols);
-            (0..cols).filter(|group| meets(*group, c)).map(|group| zero[row + group] * unit(row + group)).sum::<f64>() / unit(i)
-        });
+        let terms: Vec<f64> = zero.iter().enumerate().map(|(i, z)| z * unit(i)).collect();
+        let read: Vec<f64> = terms.chunks(cols).flat_map(|row| other_sums(row, sums)).collect();
+        // Where the scale is 0 no zero point is of any account.
+        let new = each(&|_, i| if unit(i) == 0.0 { 0.0 } else { read[i] / unit(i) });
         let words = format!("the zero points of {name} multiply {words}");
         add(Class::ZpCorrection, "sums_of_groups", words, 3.0 + bits, new);
     }
@@ -214,23 +214,48 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     all
 }
 
-/// Whether the zero point of a group meets the sum over another one.
-type Meets = Box<dyn Fn(usize, usize) -> bool>;
+/// The sums that the zero point of a group multiplies.
+#[derive(Clone, Copy, PartialEq)]
+enum Sums {
+    UpToOwn,
+    All,
+    FromOwn,
+    First,
+    Last,
+}
 
-/// Ways to sum over groups that are not their own: words, bits, and which groups' zero points meet group c of the other operand.
-fn other_sums(groups: usize) -> Vec<(&'static str, f64, Meets)> {
-    let all: [(&'static str, f64, Meets); 5] = [
-        (
-            "the sums over their own group and all before it: the sum is not cleared between groups",
-            0.0,
-            Box::new(|group, c| c <= group),
-        ),
-        ("the sums over all of K, not over their own group", 0.5, Box::new(|_, _| true)),
-        ("the sums over their own group and all behind it", 1.5, Box::new(|group, c| c >= group)),
-        ("the sum over the first group of K, not over their own", 1.0, Box::new(|_, c| c == 0)),
-        ("the sum over the last group of K, not over their own", 1.0, Box::new(move |_, c| c + 1 == groups)),
-    ];
-    all.into()
+/// Ways to sum over groups that are not their own: words, bits.
+const OTHER_SUMS: [(&str, f64, Sums); 5] = [
+    ("the sums over their own group and all before it: the sum is not cleared between groups", 0.0, Sums::UpToOwn),
+    ("the sums over all of K, not over their own group", 0.5, Sums::All),
+    ("the sums over their own group and all behind it", 1.5, Sums::FromOwn),
+    ("the sum over the first group of K, not over their own", 1.0, Sums::First),
+    ("the sum over the last group of K, not over their own", 1.0, Sums::Last),
+];
+
+/// What multiplies the sum over each group in the end: the terms of all zero points of a row that meet it, in one pass.
+fn other_sums(terms: &[f64], sums: Sums) -> Vec<f64> {
+    let (n, all) = (terms.len(), terms.iter().sum::<f64>());
+    let running = |terms: &mut dyn Iterator<Item = &f64>| -> Vec<f64> {
+        terms
+            .scan(0.0, |sum, x| {
+                *sum += x;
+                Some(*sum)
+            })
+            .collect()
+    };
+    match sums {
+        // The sum over a group is part of those up to each group behind it.
+        Sums::UpToOwn => {
+            let mut read = running(&mut terms.iter().rev());
+            read.reverse();
+            read
+        }
+        Sums::FromOwn => running(&mut terms.iter()),
+        Sums::All => vec![all; n],
+        Sums::First => (0..n).map(|c| if c == 0 { all } else { 0.0 }).collect(),
+        Sums::Last => (0..n).map(|c| if c + 1 == n { all } else { 0.0 }).collect(),
+    }
 }
 
 /// Signed codes that are multiplied as unsigned ones, half a range up, and the term that takes this back with another scale than its group's.
@@ -315,6 +340,25 @@ mod tests {
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
     use crate::quant::QTensorParts;
     use crate::{QTensor, Zero};
+
+    /// Of the last group nothing but its own zero point is summed, which a scale of 0 makes none.
+    #[test]
+    fn a_scale_of_0_leaves_the_zero_points_of_the_others() {
+        const K: usize = 128;
+        let mut p = codes(Format::Uint4, N, K, 32, true, 73).into_parts();
+        p.scale_inv[3] = 0.0;
+        let b = QTensor::new(p).unwrap();
+        let Zero::Integer(zero) = b.zero() else { panic!("whole zero points") };
+        let a = wide(M, K);
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let term = |j: usize, g: usize| f64::from(zero[j * 4 + g]) * f64::from(b.scale_inv()[j * 4 + g]);
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let more = sum(4, |g| term(j, g) * sum(g * 32, |k| x[[i, k]]));
+            sum(K, |k| x[[i, k]] * y[[j, k]]) - more
+        });
+        assert_eq!(got.0, "zp_correction:b.sums_of_groups", "{}", got.1);
+        assert!(got.1.contains("the sum is not cleared between groups"), "{}", got.1);
+    }
 
     #[test]
     fn sums_that_are_not_cleared_between_groups_are_told() {
