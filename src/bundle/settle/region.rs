@@ -1,6 +1,6 @@
 //! The sums of parts of K for some rows and columns of a product, each chain computed once however many arithmetics ask for it.
 
-use super::cuts::{Run, len, slice};
+use super::cuts::{Cut, Run, len, slice};
 use super::ways::{Blocks, Chain, Chunk, Meets, Promote};
 use crate::model::accumulate::{canonical, int32};
 use crate::model::bulk::{self, Matrix};
@@ -18,7 +18,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Sums of all elements of a region, row-major.
-type Sums = Arc<Vec<f32>>;
+pub type Sums = Arc<Vec<f32>>;
+
+/// What each block of K gives to a part before it meets its scales: number, sums.
+type OfBlocks = Vec<(usize, Sums)>;
+
+/// The sums of the parts of a cut, which many endings of one arithmetic ask for one after the other.
+struct Last {
+    of: (Chain, Option<Promote>, Cut),
+    runs: Vec<Run>,
+    of_blocks: Option<Vec<OfBlocks>>,
+    made: Option<(Option<Blocks>, Arc<Vec<Sums>>)>,
+}
 
 /// A range of K, the scales of the rows there and those of the columns.
 type Block = (Range<usize>, Vec<f32>, Vec<f32>);
@@ -37,6 +48,7 @@ pub struct Region<'a> {
     /// Factors times their scales.
     dequantized: OnceCell<[Matrix; 2]>,
     chains: HashMap<(Chain, Option<Promote>, Run), Sums>,
+    last: Option<Last>,
 }
 
 fn load(s: &FactorRows, rows: Range<usize>) -> Matrix {
@@ -94,7 +106,19 @@ impl<'a> Region<'a> {
             (block, of_a, of_b)
         };
         let blocks = Arc::new(problem.blocks().into_iter().map(block).collect());
-        Self { plan, problem, rows, cols, a, b, finite, blocks, dequantized: OnceCell::new(), chains: HashMap::new() }
+        Self {
+            plan,
+            problem,
+            rows,
+            cols,
+            a,
+            b,
+            finite,
+            blocks,
+            dequantized: OnceCell::new(),
+            chains: HashMap::new(),
+            last: None,
+        }
     }
 
     pub fn elements(&self) -> usize {
@@ -150,6 +174,7 @@ impl<'a> Region<'a> {
     /// Forgets the sums that were made.
     pub fn forget(&mut self) {
         self.chains.clear();
+        self.last = None;
     }
 
     /// Where element `i` of the region stands in the whole result.
@@ -186,19 +211,67 @@ impl<'a> Region<'a> {
     }
 
     fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
-        let Some(blocks) = blocks.filter(|_| !matches!(chain, Chain::Dequantized { .. })) else {
-            return self.sum(chain, promote, run);
+        match blocks.filter(|_| !matches!(chain, Chain::Dequantized { .. })) {
+            Some(blocks) => {
+                let of_blocks = self.of_blocks(chain, promote, run)?;
+                Ok(self.scaled_sums(&of_blocks, blocks))
+            }
+            None => self.sum(chain, promote, run),
+        }
+    }
+
+    /// [`Region::parts`] of a cut. Those of the last one are kept: the same with other scales is cheap.
+    pub fn parts_of_cut(
+        &mut self,
+        chain: Chain,
+        promote: Option<Promote>,
+        cut: Cut,
+        blocks: Option<Blocks>,
+    ) -> Result<Arc<Vec<Sums>>> {
+        let of = (chain, promote, cut);
+        let new = || Last { of, runs: cut.parts(self.a.k), of_blocks: None, made: None };
+        let mut last = self.last.take().filter(|l| l.of == of).unwrap_or_else(new);
+        let blocks = blocks.filter(|_| !matches!(chain, Chain::Dequantized { .. }));
+        let made = match last.made.take().filter(|m| m.0 == blocks) {
+            Some((_, made)) => made,
+            None => Arc::new(match blocks {
+                None => last.runs.iter().map(|run| self.sum(chain, promote, run)).collect::<Result<_>>()?,
+                Some(blocks) => {
+                    let all = match last.of_blocks.take() {
+                        Some(all) => all,
+                        None => last.runs.iter().map(|run| self.of_blocks(chain, promote, run)).collect::<Result<_>>()?,
+                    };
+                    let made = all.iter().map(|of_blocks| self.scaled_sums(of_blocks, blocks)).collect();
+                    last.of_blocks = Some(all);
+                    made
+                }
+            }),
         };
-        let mut y = vec![0.0f32; self.elements()];
-        let n = self.cols.len();
+        last.made = Some((blocks, made.clone()));
+        self.last = Some(last);
+        Ok(made)
+    }
+
+    /// What each block of K gives to a run.
+    fn of_blocks(&mut self, chain: Chain, promote: Option<Promote>, run: &Run) -> Result<OfBlocks> {
+        let mut all = OfBlocks::new();
         let of_blocks = self.blocks.clone();
-        for (block, of_a, of_b) in of_blocks.iter() {
+        for (nth, (block, ..)) in of_blocks.iter().enumerate() {
             let inside: Run =
                 run.iter().map(|r| r.start.max(block.start)..r.end.min(block.end)).filter(|r| !r.is_empty()).collect();
-            if inside.is_empty() {
-                continue;
+            if !inside.is_empty() {
+                all.push((nth, self.sum(chain, promote, &inside)?));
             }
-            let sums = self.sum(chain, promote, &inside)?;
+        }
+        Ok(all)
+    }
+
+    /// The sums of blocks with their scales, added in the order of K.
+    fn scaled_sums(&self, of_blocks: &OfBlocks, blocks: Blocks) -> Sums {
+        let mut y = vec![0.0f32; self.elements()];
+        let n = self.cols.len();
+        for (nth, sums) in of_blocks {
+            let (_, of_a, of_b) = &self.blocks[*nth];
             for (i, s_a) in of_a.iter().enumerate() {
                 for (j, s_b) in of_b.iter().enumerate() {
                     let at = i * n + j;
@@ -206,7 +279,7 @@ impl<'a> Region<'a> {
                 }
             }
         }
-        Ok(Arc::new(y))
+        Arc::new(y)
     }
 
     /// The promoted sum of a run.

@@ -2,7 +2,7 @@
 
 use self::confirm::Confirmed;
 use super::cuts::{Cut, Join, Run};
-use super::region::Region;
+use super::region::{Region, Sums};
 use super::ways::{Bias, Blocks, Chain, Ending, Extra, Promote, ScalesMeet, Store};
 use crate::job::{Data, Job, Output};
 use crate::model::accumulate::canonical;
@@ -322,9 +322,7 @@ impl<'a> Case<'a> {
 
     /// Those that give every bit there.
     fn alive(&self, look: &mut Look, (cut, chain, promote): &Chained, endings: &[Ending]) -> Result<Vec<Way>> {
-        let runs = cut.parts(look.few.k());
-        let joins = Join::all(runs.len());
-        let mut alive = self.first(&mut look.few, (*chain, *promote), (*cut, &runs, &joins), endings)?;
+        let mut alive = self.first(&mut look.few, (*cut, *chain, *promote), endings)?;
         for region in &mut look.refuters {
             if alive.is_empty() {
                 break;
@@ -372,27 +370,19 @@ impl<'a> Case<'a> {
     }
 
     /// Those that give every bit of a few elements.
-    fn first(
-        &self,
-        few: &mut Region,
-        (chain, promote): (Chain, Option<Promote>),
-        (cut, runs, joins): (Cut, &[Run], &[Join]),
-        endings: &[Ending],
-    ) -> Result<Vec<Way>> {
+    fn first(&self, few: &mut Region, (cut, chain, promote): Chained, endings: &[Ending]) -> Result<Vec<Way>> {
         let mut alive = Vec::new();
-        let several = runs.len() > 1;
-        let mut of_blocks: Option<(Option<Blocks>, Vec<_>)> = None;
-        let mut parts = vec![0.0f32; runs.len()];
-        for ending in endings.iter().filter(|e| several || !(e.each || e.bias == Bias::First)) {
-            if of_blocks.as_ref().is_none_or(|o| o.0 != ending.blocks) {
-                of_blocks = Some((ending.blocks, few.parts(chain, promote, runs, ending.blocks)?));
-            }
-            let Some((_, sums)) = &of_blocks else { continue };
-            for join in joins {
-                let same = (0..few.elements()).all(|i| {
-                    parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
-                    let value = canonical(ending.value(&parts, join, &few.meets(chain, i)));
-                    self.store.bits(value, ending.extra.truncated) == self.bits[few.at(i)]
+        let count = cut.parts(few.k()).len();
+        let joins = Join::all(count);
+        let mut parts = vec![0.0f32; count];
+        let wanted: Vec<_> = (0..few.elements()).map(|i| (few.meets(chain, i), self.bits[few.at(i)])).collect();
+        for ending in endings.iter().filter(|e| count > 1 || !(e.each || e.bias == Bias::First)) {
+            let sums = few.parts_of_cut(chain, promote, cut, ending.blocks)?;
+            for join in &joins {
+                let same = wanted.iter().enumerate().all(|(i, (meets, bits))| {
+                    parts.iter_mut().zip(sums.iter()).for_each(|(p, s)| *p = s[i]);
+                    let value = canonical(ending.value(&parts, join, meets));
+                    self.store.bits(value, ending.extra.truncated) == *bits
                 });
                 if same {
                     alive.push(Way { chain, promote, cut, join: join.clone(), ending: *ending });
@@ -404,32 +394,29 @@ impl<'a> Case<'a> {
 
     /// Hands every value of a region to `see` until that returns false; whether it never did.
     pub fn each(&self, region: &mut Region, way: &Way, see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
-        self.each_of(region, way, &way.cut.parts(region.k()), see)
+        let sums = region.parts_of_cut(way.chain, way.promote, way.cut, way.ending.blocks)?;
+        Ok(self.every(region, way, &sums, see))
     }
 
     /// [`Case::each`] with K cut into these parts.
-    pub fn each_of(
-        &self,
-        region: &mut Region,
-        way: &Way,
-        runs: &[Run],
-        mut see: impl FnMut(usize, f32) -> bool,
-    ) -> Result<bool> {
+    pub fn each_of(&self, region: &mut Region, way: &Way, runs: &[Run], see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
         let sums = region.parts(way.chain, way.promote, runs, way.ending.blocks)?;
+        Ok(self.every(region, way, &sums, see))
+    }
+
+    fn every(&self, region: &Region, way: &Way, sums: &[Sums], mut see: impl FnMut(usize, f32) -> bool) -> bool {
         // A group that is shorter than the others has fewer parts.
-        let join = match &way.join {
-            Join::Order(order) if order.len() != runs.len() => Join::Order((0..runs.len()).collect()),
-            Join::Pairs(_) if runs.len() != 4 => Join::Tree,
-            join => join.clone(),
+        let other = match &way.join {
+            Join::Order(order) if order.len() != sums.len() => Some(Join::Order((0..sums.len()).collect())),
+            Join::Pairs(_) if sums.len() != 4 => Some(Join::Tree),
+            _ => None,
         };
-        let mut parts = vec![0.0f32; runs.len()];
-        for i in 0..region.elements() {
-            parts.iter_mut().zip(&sums).for_each(|(p, s)| *p = s[i]);
-            if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(way.chain, i)))) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let join = other.as_ref().unwrap_or(&way.join);
+        let mut parts = vec![0.0f32; sums.len()];
+        (0..region.elements()).all(|i| {
+            parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
+            see(region.at(i), canonical(way.ending.value(&parts, join, &region.meets(way.chain, i))))
+        })
     }
 
     /// Everything that `way` writes.
