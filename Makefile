@@ -16,16 +16,17 @@ report:
 	cargo run --release -- run
 
 # Step by step, so that the first that fails is the last thing printed. evcxr takes 200 seconds of a core that only the notebooks need: it fills
-# what the steps leave idle.
+# what the first steps leave idle. The notebooks wait for rustc and the other steps for browsers, processes and a disk: together they leave no core idle.
 test: setup fmt
-	$(MAKE) --jobs=2 --output-sync=line evcxr steps
-	$(MAKE) notebooks
+	$(MAKE) --jobs=2 --output-sync=line evcxr first
+	$(MAKE) --jobs=2 --output-sync=line notebooks rest
 
 # The program is one unit of code: one core compiles it while the unit tests run. Cargo builds one thing at a time, so theirs begin first.
-.PHONY: steps built-later
-steps:
+.PHONY: first rest built-later
+first:
 	$(MAKE) --jobs=1 clippy
 	$(MAKE) --jobs=2 --output-sync=target unit built-later
+rest:
 	$(MAKE) --jobs=1 kernels program docs package python check
 
 setup:

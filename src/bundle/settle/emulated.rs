@@ -33,6 +33,11 @@ impl Number {
     pub fn value(self) -> f64 {
         self.significand as f64 * 2f64.powi(self.exponent - 3)
     }
+
+    /// By a power of two.
+    pub fn shifted(self, by: i32) -> Self {
+        Self { exponent: self.exponent + by, ..self }
+    }
 }
 
 /// A block step: `w` products, `f` bits below the largest exponent, the sum cut to `o` fraction bits (f16 = 10 bits to nearest, where `o` is none).

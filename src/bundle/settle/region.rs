@@ -187,7 +187,7 @@ impl<'a> Region<'a> {
     /// What the sum of element `i` by `chain` meets.
     pub fn meets(&self, chain: Chain, i: usize) -> Meets {
         let p = &self.problem;
-        let before = matches!(chain, Chain::Dequantized { .. });
+        let before = chain.scales_first();
         let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());
         let (ga, gb) = (p.a.over_row(row), p.b.over_row(col));
         Meets {
@@ -211,7 +211,7 @@ impl<'a> Region<'a> {
     }
 
     fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
-        match blocks.filter(|_| !matches!(chain, Chain::Dequantized { .. })) {
+        match blocks.filter(|_| !chain.scales_first()) {
             Some(blocks) => {
                 let of_blocks = self.of_blocks(chain, promote, run)?;
                 Ok(self.scaled_sums(&of_blocks, blocks))
@@ -231,7 +231,7 @@ impl<'a> Region<'a> {
         let of = (chain, promote, cut);
         let new = || Last { of, runs: cut.parts(self.a.k), of_blocks: None, made: None };
         let mut last = self.last.take().filter(|l| l.of == of).unwrap_or_else(new);
-        let blocks = blocks.filter(|_| !matches!(chain, Chain::Dequantized { .. }));
+        let blocks = blocks.filter(|_| !chain.scales_first());
         let made = match last.made.take().filter(|m| m.0 == blocks) {
             Some((_, made)) => made,
             None => Arc::new(match blocks {
@@ -351,15 +351,25 @@ impl<'a> Region<'a> {
                 }
             }
             Chain::Dequantized { fused } => {
-                let scaled = || {
-                    let (rows, cols) = (self.rows.clone(), self.cols.clone());
-                    [self.scaled(&self.a, rows, self.problem.a), self.scaled(&self.b, cols, self.problem.b)]
-                };
-                let [a, b] = self.dequantized.get_or_init(scaled);
+                let [a, b] = self.dequantized();
                 let (a, b) = (gathered(a, run, Format::F32), gathered(b, run, Format::F32));
                 match fused {
                     true => bulk::sums(&Accumulator::new(Inner::F32Sequential), &a, &b, &mut out)?,
                     false => bulk::unfused(&a, &b, &mut out),
+                }
+            }
+            Chain::Scaled => {
+                // Codes of 8 bits by a power of two are numbers of bf16, but for those that leave its range.
+                let of = |m: &Matrix| {
+                    let m = gathered(m, run, Format::F32);
+                    let values = m.values.iter().map(|x| round_to(Format::Bf16, *x)).collect();
+                    Matrix { format: Format::Bf16, rows: m.rows, k: m.k, values }
+                };
+                let [a, b] = self.dequantized();
+                let (a, b) = (of(a), of(b));
+                match chain.step().filter(|_| a.values.iter().chain(&b.values).all(|x| x.is_finite())) {
+                    Some(step) => bulk::steps(step, &a, &b, &mut out),
+                    None => out.fill(f32::NAN),
                 }
             }
             Chain::Narrowed { .. } if !self.finite => out.fill(f32::NAN),
@@ -371,6 +381,13 @@ impl<'a> Region<'a> {
             _ => bulk::sums(&Accumulator::new(chain.inner().unwrap_or(Inner::Exact)), &a, &b, &mut out)?,
         }
         Ok(out)
+    }
+
+    fn dequantized(&self) -> &[Matrix; 2] {
+        self.dequantized.get_or_init(|| {
+            let (rows, cols) = (self.rows.clone(), self.cols.clone());
+            [self.scaled(&self.a, rows, self.problem.a), self.scaled(&self.b, cols, self.problem.b)]
+        })
     }
 
     /// Every code times its scale, that times the global one, each rounded to f32.

@@ -45,14 +45,14 @@ use super::cuts::{Cut, Join, Run};
 use super::region::Region;
 use super::search::{Case, Way};
 use super::ways::{Chain, Ending, Promote};
-use crate::Result;
 use crate::compare::probable::{DELTA, lambda};
 use crate::compare::{Bound, ErrorSize};
 use crate::input::philox::Stream;
 use crate::job::Operand;
-use crate::model::product::{Kind, Problem};
+use crate::model::product::{FactorRows, Kind, Problem};
 use crate::order::Order as _;
 use crate::parallel;
+use crate::{Format, Result};
 use std::ops::Range;
 
 /// Every how manieth product is taken first.
@@ -95,6 +95,10 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     // the same remainder at every step, which is another one where the product is rounded first.
     if case.has_scales() {
         chains.extend([true, false].map(|fused| Chain::Dequantized { fused }));
+        // Blackwell's instructions for MX formats align products with their scales: what cancels in f32 may leave something there.
+        let blackwell = chains.iter().any(|c| matches!(c, Chain::Unit(name) if name.starts_with("blackwell")));
+        let e8m0 = |s: &FactorRows| s.scales().is_some_and(|q| q.scale_format() == Format::E8m0);
+        chains.extend((blackwell && e8m0(p.a) && e8m0(p.b)).then_some(Chain::Scaled));
     }
     let promote_every = arithmetic.promote_every.unwrap_or(usize::MAX);
     let errors = Errors { case, bound, endings: case.endings(false), chains, promote_every };
@@ -241,7 +245,7 @@ impl Errors<'_> {
         let mut largest: Option<(Chain, Vec<f64>)> = None;
         // Two whose scales meet the sum, however large the errors of scaled factors are: the product of scales may be subnormal, and only those round it.
         let (scaled, plain): (Vec<Chain>, Vec<Chain>) =
-            made.iter().map(|(chain, _)| *chain).partition(|chain| matches!(chain, Chain::Dequantized { .. }));
+            made.iter().map(|(chain, _)| *chain).partition(|chain| chain.scales_first());
         let chosen: Vec<Chain> = plain.into_iter().take(2).chain(scaled).collect();
         let ordered = orders(k);
         let all: Vec<(Chain, &Ordered)> = chosen.iter().flat_map(|chain| ordered.iter().map(|o| (*chain, o))).collect();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_each_each_add_the_bias_are_told() {
+    fn ranks_that_each_add_the_bias_are_told() {
         const K: usize = 96;
         let (a, b) = (wide(M, K), codes(Format::Int8, N, K, K, false, 19));
         let (x, y) = (a.to_f64(), b.dequantize());

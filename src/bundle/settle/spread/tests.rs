@@ -1,7 +1,7 @@
 //! The orders that are tried, what is made of their errors, and where a limit lies: one step inside, one beyond.
 
 use super::super::super::assay::{assay_by, build, output};
-use super::super::emulated::{Emulated, Number, T, read};
+use super::super::emulated::{Emulated, Number, Random, T, read};
 use super::super::runnable;
 use super::*;
 use crate::Format;
@@ -294,4 +294,40 @@ fn sums_that_are_never_promoted_are_suspect_where_promotion_is_declared() {
         let found = assay_by(&read(&w), std::time::Duration::ZERO, None).unwrap();
         assert_eq!(found.verdict, verdict, "{n} {declared}: {}", found.model);
     }
+}
+
+/// Blackwell's instructions for MX formats align products with their scales. Where K cancels they leave what was cut off on the way, which no sum in
+/// f32 of such codes does: that is no error of a kernel.
+#[test]
+fn what_block_steps_with_scales_leave_where_k_cancels_is_right() {
+    let (m, n, k) = (4, 8, 640);
+    let mut o = Emulated::new(71, (m, n, k), true);
+    for (codes, flip) in [(&mut o.a, 0x80), (&mut o.b, 0)] {
+        for row in codes.chunks_mut(k) {
+            let (first, second) = row.split_at_mut(k / 2);
+            second.iter_mut().zip(first).for_each(|(y, x)| *y = *x ^ flip);
+        }
+    }
+    let blocks = k / 32;
+    let scale = |side: u64, row: usize, block: usize| -> i32 {
+        (Random(side << 32 | (row * blocks + block % (blocks / 2)) as u64).next() % 9) as i32 - 4
+    };
+    let shifted = |codes: &[u16], side: u64| -> Vec<Number> {
+        let numbers = o.numbers(codes).into_iter().enumerate();
+        numbers.map(|(at, x)| x.shifted(scale(side, at / k, at % k / 32))).collect()
+    };
+    let (a, b) = (shifted(&o.a, 1), shifted(&o.b, 2));
+    let t = T { w: 32, f: 25, o: Some(23) };
+    let out: Vec<f32> = (0..m * n).map(|at| o.chain(t, &a[at / n * k..][..k], &b[at % n * k..][..k])).collect();
+    assert!(out.iter().filter(|x| **x != 0.0).count() > m * n / 2, "{out:?}");
+    let mut w = super::super::super::Writer::new("gemm");
+    for (side, name, rows, codes) in [(1, "a", m, &o.a), (2, "b", n, &o.b)] {
+        w.raw(&format!("{name}.codes"), Dtype::F8_E4M3, &[rows, k], codes.iter().map(|c| *c as u8).collect());
+        let scales = (0..rows * blocks).map(|at| (127 + scale(side, at / blocks, at % blocks)) as u8).collect();
+        w.raw(&format!("{name}.scale_inv"), Dtype::F8_E8M0, &[rows, blocks], scales);
+        w.meta(&format!("{name}.granularity"), "group:32");
+    }
+    w.f32s("out", &[m, n], &out).meta("device", "NVIDIA B200");
+    let found = assay_by(&read(&w), std::time::Duration::ZERO, None).unwrap();
+    assert_eq!(found.verdict, crate::compare::Verdict::Pass, "{}", found.model);
 }
