@@ -72,6 +72,7 @@ pub mod memo;
 pub mod memory;
 pub mod met;
 pub mod mixed;
+pub mod nans;
 pub mod offsets;
 pub mod one_part;
 pub mod out_tiles;
@@ -361,6 +362,7 @@ fn single(s: &System, may: &[Theory], again: bool) -> (Vec<Theory>, Option<Strin
 /// tighter bound before.
 fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = contents::contents(s).into_iter().filter(|t| s.explains(t)).collect();
+    found.extend(nans::theories(s).into_iter().filter(|t| s.explains(t)));
     found.extend(parallel::flat(all, |t| s.accept(t)));
     // What is solved, each by itself: on all cores, in this order.
     let right = Theory::right();
