@@ -126,6 +126,7 @@ pub mod two_numbers;
 pub mod uncleared;
 pub mod unrelated;
 pub mod values;
+pub mod vector_lanes;
 pub mod whole_sums;
 pub mod within;
 pub mod zero_sums;
@@ -436,7 +437,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 38] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 39] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -464,6 +465,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| vector_lanes::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
         &|| s.sides().iter().flat_map(|side| whole_sums::theories(s, *side)).collect(),
