@@ -79,6 +79,7 @@ pub mod out_tiles;
 pub mod output;
 pub mod padded_codes;
 pub mod pairs;
+pub mod part_scaled;
 pub mod part_sums;
 pub mod partials;
 pub mod periodic;
@@ -437,7 +438,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 39] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 40] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -465,6 +466,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| part_scaled::theories(s),
         &|| vector_lanes::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
