@@ -106,6 +106,7 @@ pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
+pub mod slice_sums;
 pub mod slices;
 pub mod solved;
 pub mod split;
@@ -438,7 +439,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 40] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 41] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -466,6 +467,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| like(&|| slice_sums::theories(s)),
         &|| part_scaled::theories(s),
         &|| vector_lanes::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
