@@ -101,6 +101,7 @@ pub mod related;
 pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
+pub mod scale_late;
 pub mod scale_rows;
 pub mod scale_runs;
 pub mod scales;
@@ -160,6 +161,7 @@ fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
         all.extend(scales::theories(s, side));
+        all.extend(scale_late::theories(s, side));
         all.extend(atoms::theories(s, side));
         all.extend(in_place::theories(s, side));
         all.extend(zeros::theories(s, side));
