@@ -100,6 +100,7 @@ pub mod registers;
 pub mod related;
 pub mod replay;
 pub mod reread;
+pub mod scale_blocks;
 pub mod scale_bytes;
 pub mod scale_late;
 pub mod scale_rows;
@@ -192,6 +193,7 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
     all.extend(expert_strides::theories(s));
+    all.extend(scale_blocks::theories(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
