@@ -102,6 +102,7 @@ pub mod replay;
 pub mod reread;
 pub mod scale_blocks;
 pub mod scale_bytes;
+pub mod scale_experts;
 pub mod scale_late;
 pub mod scale_rows;
 pub mod scale_runs;
@@ -384,6 +385,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| slices::patterns(s)),
         Box::new(|| like(&|| kept::theories(s))),
         Box::new(|| experts::scaled(s)),
+        Box::new(|| scale_experts::theories(s)),
         Box::new(|| group_lists::theories(s)),
         Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
