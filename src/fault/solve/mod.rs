@@ -127,6 +127,7 @@ pub mod theory;
 pub mod tile_orders;
 pub mod tile_slices;
 pub mod tiles;
+pub mod token_cuts;
 pub mod two_numbers;
 pub mod uncleared;
 pub mod unrelated;
