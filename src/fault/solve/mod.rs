@@ -57,6 +57,7 @@ pub mod group_stages;
 pub mod headers;
 pub mod held;
 pub mod in_place;
+pub mod k_blocks;
 pub mod kept;
 #[cfg(test)]
 mod kernel_tests;
@@ -446,7 +447,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 41] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 42] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -476,6 +477,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| one_part::theories(s),
         &|| like(&|| slice_sums::theories(s)),
         &|| part_scaled::theories(s),
+        &|| k_blocks::theories(s),
         &|| vector_lanes::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
