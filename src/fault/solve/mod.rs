@@ -18,6 +18,7 @@ pub mod atoms;
 pub mod batches;
 pub mod before_weights;
 pub mod behind;
+pub mod beyond;
 pub mod biases;
 pub mod bit_planes;
 pub mod borrows;
@@ -200,6 +201,7 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(beyond::theory(s));
     all.extend(registers::of_result(s));
     all.extend(values::both_turned(s));
     all.extend(steps::theories(s));
