@@ -25,7 +25,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
         given: [Which::A, Which::B].map(|side| Arc::new(s.given(side).clone())),
         lines: Arc::new((0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect()),
         right: s.right_sums(),
-        written: Arc::new(s.actual.to_vec()),
+        last: [
+            Arc::new(s.actual[(s.rows - 1) * s.cols..].to_vec()),
+            Arc::new((0..s.rows).map(|i| s.actual[(i + 1) * s.cols - 1]).collect()),
+        ],
     };
     ways.filter(|(side, w, tail)| whole(*side, *w) > 0 && (*tail || whole(*side, *w) < whole(*side, 1)))
         .map(|(side, wide, tail)| of_lanes(s, &shared, side, wide, if tail { whole(side, wide) } else { usize::MAX }))
@@ -37,7 +40,8 @@ struct Shared {
     given: [Arc<Given>; 2],
     lines: Arc<Vec<Option<(usize, usize)>>>,
     right: Arc<Vec<f64>>,
-    written: Arc<Vec<f64>>,
+    /// What is written in the last row, and in the last column.
+    last: [Arc<Vec<f64>>; 2],
 }
 
 /// Lines of the other operand from `end` on are right.
@@ -60,7 +64,7 @@ fn of_lanes(s: &System, shared: &Shared, side: Which, wide: usize, end: usize) -
     t.region = Some(Arc::new(Region { rows, cols: columns, tiles: Vec::new(), words: String::new() }));
     let (k_all, bias, cols, lines) = (s.k, s.bias.clone(), s.cols, shared.lines.clone());
     // What lies behind the last row nobody knows: what is written there.
-    let (sums, written) = (shared.right.clone(), shared.written.clone());
+    let (sums, last) = (shared.right.clone(), shared.last[usize::from(side == Which::B)].clone());
     t.sums(shared.right.clone(), cols, move |i, j| {
         let Some((a, b)) = lines[i] else { return (sums[i * cols + j] + bias.at(i, j), 0.0) };
         let (own, theirs, lane) = if side == Which::A { (a, b + j, j) } else { (b + j, a, i) };
@@ -73,7 +77,7 @@ fn of_lanes(s: &System, shared: &Shared, side: Which, wide: usize, end: usize) -
                 Some(q) => q.codes().get(at).map(|c| g.decoded(*c, cell)),
                 None => g.values.get(at).copied(),
             };
-            let Some(value) = value else { return (written[i * cols + j], sums[i * cols + j].abs()) };
+            let Some(value) = value else { return (last[lane], sums[i * cols + j].abs()) };
             let p = value * other[theirs * k_all + k];
             (sum, size) = (sum + p, size + p.abs());
         }
