@@ -44,6 +44,10 @@ fn end(cut: &[Range<usize>], right: &[Range<usize>], full: &[usize]) -> Option<S
         }
         let all = |of: &dyn Fn(usize) -> usize| some.iter().all(|e| cut[*e].end == of(*e));
         let own = |e: usize| right[e].len();
+        // No fault of its own: where it starts elsewhere, it ends as far off.
+        if all(&|e| cut[e].start + own(e)) {
+            return Some(format!("{which} sums as many tokens as it has, from there on"));
+        }
         if let Some(unit) = units(&|u| all(&|e| cut[e].start + own(e) / u * u)) {
             return Some(format!("{which} sums whole tiles of {unit} of its tokens only: its tail is lost"));
         }
@@ -60,9 +64,6 @@ fn end(cut: &[Range<usize>], right: &[Range<usize>], full: &[usize]) -> Option<S
                 "{which} ends at a multiple of {unit}, rounded up: tokens of the next group are summed with it"
             ));
         }
-        if all(&|e| cut[e].start + own(e)) {
-            return Some(format!("{which} sums as many tokens as it has, from there on"));
-        }
     }
     None
 }
@@ -78,7 +79,10 @@ mod tests {
         assert!(starts.unwrap().contains("rounded down to a multiple of 32 (or 16, 8)"));
         assert!(ends.unwrap().starts_with("the last group sums whole tiles of 64 (or 32) of its tokens only"));
         let (starts, ends) = rules(&[0..32, 37..37, 37..101, 101..165], &right).unwrap();
-        assert!(starts.is_none() && ends.unwrap().starts_with("every group sums whole tiles of 64 (or 32) of"));
+        assert!(starts.is_none() && ends.unwrap().starts_with("every group sums whole tiles of 32 of its tokens only"));
+        // Groups that start early and have all their tokens.
+        let (_, ends) = rules(&[0..37, 37..37, 32..96, 96..185], &right).unwrap();
+        assert!(ends.unwrap().starts_with("every group sums as many tokens as it has"));
         assert_eq!(rules(&[0..36, 37..37, 38..101, 102..189], &right), None);
         assert_eq!(rules(&right.clone(), &right), None);
     }
