@@ -56,31 +56,34 @@ fn ways() -> Vec<Way> {
 /// Sides of a tile that is alone, the usual ones first.
 const USUAL: [usize; 9] = [128, 64, 256, 32, 16, 192, 96, 48, 80];
 
-/// The last tile of all, alone: what is said shorter than any order of tiles that leaves it out. One that is partial both ways is an edge.
-fn last_alone(rows: usize, cols: usize, held: &dyn Fn(usize) -> bool) -> Option<String> {
+/// The last tile of all, alone: what is said shorter than any order of tiles that leaves it out. One that is partial both ways
+/// is an edge: no words.
+fn last_alone(rows: usize, cols: usize, held: &dyn Fn(usize) -> bool) -> Option<Option<String>> {
     // The corner that is held, by its last row and its last column.
     let top = (0..rows).rev().take_while(|i| held(i * cols + cols - 1)).last()?;
     let left = (0..cols).rev().take_while(|j| held((rows - 1) * cols + j)).last()?;
     let inside = |at: usize| at / cols >= top && at % cols >= left;
-    let is_tile = |(h, w): &(usize, usize)| {
-        let whole = rows - top == *h || cols - left == *w;
-        whole && (rows - 1) / h * h == top && (cols - 1) / w * w == left && top > 0 && left > 0
-    };
-    let (h, w) = USUAL.iter().flat_map(|h| USUAL.map(|w| (*h, w))).filter(is_tile).min_by_key(|(h, w)| h != w)?;
+    let is_tile = |(h, w): &(usize, usize)| (rows - 1) / h * h == top && (cols - 1) / w * w == left && top > 0 && left > 0;
+    let is_edge = |h: usize, w: usize| rows - top != h && cols - left != w;
+    // Square ones first.
+    let tiles = USUAL.iter().flat_map(|h| USUAL.map(|w| (*h, w))).filter(is_tile);
+    let (h, w) = tiles.min_by_key(|(h, w)| (is_edge(*h, *w), h != w))?;
     // A few right results are 0 too.
     let out = (0..rows * cols).filter(|at| !inside(*at) && held(*at)).count();
     let whole = (0..rows * cols).filter(|at| inside(*at)).all(held);
-    (whole && 100 * out <= (rows - top) * (cols - left)).then(|| {
+    (whole && 100 * out <= (rows - top) * (cols - left)).then_some(())?;
+    let words = || {
         format!(
             "of {}×{} tiles of {h}×{w} the last one is never made: no block runs it to its end, as where its part of K is empty or the grid \
              is one tile short",
             rows.div_ceil(h),
             cols.div_ceil(w)
         )
-    })
+    };
+    Some((!is_edge(h, w)).then(words))
 }
 
-/// Whole rows (or columns) of tiles at the end that a wrong divisor never reaches, in words: those of `n` lines from `from` on, the others are `m`.
+/// Whole rows (or columns) of tiles at the end that a wrong divisor never reaches, in words: those of the lines from `from` on.
 pub fn never_reached((rows, cols): (usize, usize), from: usize, by_row: bool) -> Option<String> {
     const LIKELY: [usize; 5] = [128, 64, 32, 16, 256];
     let mut sizes: Vec<(usize, usize)> = LIKELY.iter().flat_map(|h| LIKELY.map(|w| (*h, w))).collect();
@@ -135,7 +138,7 @@ pub fn left_out(rows: usize, cols: usize, held: &dyn Fn(usize) -> bool) -> Optio
         return None;
     }
     if let Some(words) = last_alone(rows, cols, held) {
-        return Some(words);
+        return words;
     }
     // Every size that the cells leave, with the tiles that are missing.
     let mut sizes: Vec<(usize, usize, Vec<bool>)> = Vec::new();
@@ -244,6 +247,6 @@ mod tests {
             words.starts_with("of 5×3 tiles of 32×32 tile t is taken for row t / P or row t mod Q (P = 5, Q = 3): rows of"),
             "{words}"
         );
-        assert_eq!(never_reached((160, 96), 128, true), None, "one row of tiles");
+        assert_eq!(never_reached((160, 96), 144, true), None, "no divisor ends there");
     }
 }
