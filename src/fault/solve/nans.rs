@@ -71,7 +71,7 @@ fn old_times_zero(s: &System) -> Option<Theory> {
     (places.len() >= LEAST).then_some(())?;
     // The last rows and the last columns of tiles that are not whole; else everything.
     let tails = |n: usize| {
-        let mut all: Vec<usize> = SIDES.iter().map(|t| n % t).filter(|r| *r > 0).chain([0]).collect();
+        let mut all: Vec<usize> = SIDES.iter().filter(|t| **t < n).map(|t| n % t).filter(|r| *r > 0).chain([0]).collect();
         all.sort_unstable();
         all.dedup();
         all
