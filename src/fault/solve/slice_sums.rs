@@ -115,16 +115,16 @@ mod tests {
     use crate::Format;
     use crate::fault::solve::tests::{M, codes, found, sum, wide};
 
-    /// The second warp's sums of the first half of every tile are there twice.
+    /// The second warp's sums of the first third of every tile are there three times.
     #[test]
     fn sums_of_one_warp_that_land_in_other_columns_are_told() {
         let (n, k_all) = (96, 128);
         let (a, b) = (wide(M, k_all), codes(Format::Int8, n, k_all, k_all, false, 99));
         let (x, y) = (a.to_f64(), b.dequantize());
-        let from = |j: usize, k: usize| if k / 16 % 2 == 1 { j / 32 * 32 + j % 16 } else { j };
+        let from = |j: usize, k: usize| if k / 16 % 2 == 1 { j / 48 * 48 + j % 48 % 16 } else { j };
         let got = found(&a, &b, None, Format::F32, |i, j, _| sum(k_all, |k| x[[i, k]] * y[[from(j, k), k]]));
         assert_eq!(got.0, "acc_state:b.slice_sums", "{}", got.1);
         assert!(got.1.contains("2 warps sum in turns of 16, the sums of warp 1"), "{}", got.1);
-        assert!(got.1.contains("(j / 32)·32 + j mod 32 mod 16"), "{}", got.1);
+        assert!(got.1.contains("(j / 48)·48 + j mod 48 mod 16"), "{}", got.1);
     }
 }
