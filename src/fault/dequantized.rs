@@ -52,10 +52,12 @@ pub const RULES: &[OperandRule] = &[
 pub const FAULTS: &[Fault] = &[
     rounded!("dequantized.bf16", Bf16, "both operands are dequantized to bf16 before they are multiplied"),
     rounded!("dequantized.f16", F16, "both operands are dequantized to f16 before they are multiplied"),
-    sums!(LowprecAcc, "f16.fma", "dequantized values in f32, their products added to an f16 accumulator one after the other", |j, _| sequential(j, false, true), F16),
-    sums!(LowprecAcc, "f16.add", "dequantized values in f32, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, false, false), F16),
-    sums!(LowprecAcc, "f16.operands.fma", "dequantized values in f16, their products added to an f16 accumulator one after the other", |j, _| sequential(j, true, true), F16),
-    sums!(LowprecAcc, "f16.operands.add", "dequantized values in f16, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, true, false), F16),
+    sums!(LowprecAcc, "f16.fma", "dequantized values in f32, their products added to an f16 accumulator one after the other", |j, _| sequential(j, false, FUSED), F16),
+    sums!(LowprecAcc, "f16.add", "dequantized values in f32, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, false, ADDED), F16),
+    sums!(LowprecAcc, "f16.operands.fma", "dequantized values in f16, their products added to an f16 accumulator one after the other", |j, _| sequential(j, true, FUSED), F16),
+    sums!(LowprecAcc, "f16.operands.add", "dequantized values in f16, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, true, ADDED), F16),
+    sums!(LowprecAcc, "f16.stored", "dequantized values in f32, the sum so far stored in f16 after every product", |j, _| sequential(j, false, STORED), F16),
+    sums!(LowprecAcc, "f16.operands.stored", "dequantized values in f16, the sum so far stored in f16 after every product", |j, _| sequential(j, true, STORED), F16),
     sums!(ScaleDoubledInverted, "bias", "the bias is added before the scales, which multiply it too", |j, _| scaled_bias(j, true, true), 0.0),
     sums!(ScaleDoubledInverted, "bias.a", "the bias is added before the scales of a, which multiply it too", |j, _| scaled_bias(j, true, false), 0.0),
     sums!(ScaleDoubledInverted, "bias.b", "the bias is added before the scales of b, which multiply it too", |j, _| scaled_bias(j, false, true), 0.0),
@@ -122,8 +124,15 @@ fn values(s: &FactorRows, row: usize, in_f16: bool) -> Vec<f64> {
     s.factors(row, 0..s.k).into_iter().enumerate().map(one).map(round).collect()
 }
 
-/// v when every term is added to an f16 accumulator in the order of K: `RN16(acc + a·b)`, or `RN16(acc + RN16(RN32(a·b)))`.
-fn sequential(job: &Job, in_f16: bool, fused: bool) -> Result<Option<Vec<f32>>> {
+/// What an f16 accumulator becomes by one product: `RN16(acc + a·b)`, `RN16(acc + RN16(RN32(a·b)))`, or `RN16(RN32(acc + RN32(a·b)))` where the sum is
+/// made in f32 and stored.
+type Step = fn(f64, f64, f64) -> f64;
+const FUSED: Step = |acc, x, y| half(acc + x * y);
+const ADDED: Step = |acc, x, y| half(acc + half(f64::from((x * y) as f32)));
+const STORED: Step = |acc, x, y| half(f64::from((acc + f64::from((x * y) as f32)) as f32));
+
+/// v when every term is added to an f16 accumulator in the order of K.
+fn sequential(job: &Job, in_f16: bool, step: Step) -> Result<Option<Vec<f32>>> {
     let Ok(plan) = Plan::of(job) else { return Ok(None) };
     if plan.kind == Kind::Integer || job.op == Op::GroupedGemmWgrad {
         return Ok(None);
@@ -134,8 +143,7 @@ fn sequential(job: &Job, in_f16: bool, fused: bool) -> Result<Option<Vec<f32>>> 
         for (i, row) in p.a_rows.clone().enumerate() {
             let a = values(p.a, row, in_f16);
             for (j, b) in b.iter().enumerate() {
-                let term = |x: f64, y: f64| if fused { x * y } else { half(f64::from((x * y) as f32)) };
-                sums[(p.out_row + i) * plan.cols + j] = a.iter().zip(b).fold(0.0, |acc, (x, y)| half(acc + term(*x, *y)));
+                sums[(p.out_row + i) * plan.cols + j] = a.iter().zip(b).fold(0.0, |acc, (x, y)| step(acc, *x, *y));
             }
         }
     }
@@ -211,5 +219,16 @@ mod tests {
         assert_eq!(half(65519.999), 65504.0);
         assert_eq!(half(-65520.0), f64::NEG_INFINITY);
         assert!(half(f64::NAN).is_nan());
+    }
+
+    /// 1 + 2⁻¹¹ is a tie in f16, and what is 2⁻³⁰ above it is one in f32 first.
+    #[test]
+    fn a_sum_that_is_made_in_f32_is_rounded_twice() {
+        let (x, y) = (2f64.powi(-11) + 2f64.powi(-30), 1.0);
+        assert_eq!([FUSED(1.0, x, y), STORED(1.0, x, y)], [1.0 + 2f64.powi(-10), 1.0]);
+        // A product that is rounded to f16 alone.
+        let third = f64::from(1.0f32 / 3.0);
+        assert_eq!(ADDED(0.0, third, 1.0), half(third));
+        assert!(ADDED(1024.0, 2f64.powi(-1) + 2f64.powi(-13), 1.0) < FUSED(1024.0, 2f64.powi(-1) + 2f64.powi(-13), 1.0));
     }
 }

@@ -108,7 +108,12 @@ pub fn of_experts(s: &System, add: &mut Add) {
     let (cols, experts) = (s.cols, bias.experts());
     for way in maps::of_experts(cols, experts) {
         let how = if way.kind == Kind::Expert { "from another expert" } else { "in another order" };
-        let words = format!("the bias is taken {how}: {}", way.words.replace(" rows apart", " numbers apart"));
+        let once = if way.words.ends_with("'s for all") {
+            ", as where it is loaded for the first tile and not again for other experts"
+        } else {
+            ""
+        };
+        let words = format!("the bias is taken {how}: {}{once}", way.words.replace(" rows apart", " numbers apart"));
         let map = way.map;
         ways.push((words, way.bits, Arc::new(move |place| map(place, 0))));
     }

@@ -365,6 +365,39 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 }),
             );
         }
+        // The same of a tensor that lies with K first: bytes of two of K in [K/2, N], bytes of two of N in [K, N/2]; at the pitch of the bytes
+        // that are there, or of those that are thought to be.
+        if k_all.is_multiple_of(2) && per.is_multiple_of(2) && g.format().is_some_and(|f| f.bits() == 4) {
+            let (halves, half) = (k_all / 2, per / 2);
+            let place = move |i: usize, row: usize, k: usize| Some((i - i % per + row) * k_all + k);
+            let ways: [(&str, To); 4] = [
+                (
+                    "as two of N in a byte of [K, N/2], although a byte of [K/2, N] holds two of K; 0 from the middle of K on",
+                    Arc::new(move |i, k| if k < halves { place(i, i % per / 2, 2 * k + i % 2) } else { None }),
+                ),
+                (
+                    "as two of N in a byte of [K, N/2], although a byte of [K/2, N] holds two of K",
+                    Arc::new(move |i, k| {
+                        let byte = k * half + i % per / 2;
+                        place(i, byte % per, 2 * (byte / per) + i % 2)
+                    }),
+                ),
+                (
+                    "as two of K in a byte of [K/2, N], although a byte of [K, N/2] holds two of N; 0 from the middle of N on",
+                    Arc::new(move |i, k| if i % per < half { place(i, 2 * (i % per) + k % 2, k / 2) } else { None }),
+                ),
+                (
+                    "as two of K in a byte of [K/2, N], although a byte of [K, N/2] holds two of N",
+                    Arc::new(move |i, k| {
+                        let byte = k / 2 * per + i % per;
+                        place(i, 2 * (byte % half) + k % 2, byte / half)
+                    }),
+                ),
+            ];
+            for (words, to) in ways {
+                add(Class::PackPermute, "packed_axis", words.into(), 0.0, to);
+            }
+        }
         for (m, words) in [(2usize, "2"), (31, "31")] {
             for unit in [8usize, 16] {
                 add(

@@ -185,7 +185,24 @@ pub fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'sta
         return (Class::GroupBoundary, "group_skipped", format!("the rows of group {e} ({}) are {what}", r.words));
     }
     if (tail(rows, s.rows) && all_cols) || (tail(cols, s.cols) && all_rows) || (tail(rows, s.rows) && tail(cols, s.cols)) {
-        return (Class::MnEdge, "edge", format!("{} are {what}: the last, partial tile", r.words));
+        // Whole tiles are no edge: something else left them out.
+        let from = |x: Option<(usize, usize)>, all: bool| x.filter(|_| !all).map(|x| x.0);
+        let (row, col) = (from(rows, all_rows), from(cols, all_cols));
+        let is_partial = |from: usize, n: usize| edge::TILES.iter().any(|t| !n.is_multiple_of(*t) && n / t * t == from);
+        let partial = row.is_none_or(|x| is_partial(x, s.rows)) && col.is_none_or(|x| is_partial(x, s.cols));
+        let reached = || match (row, col) {
+            (Some(row), None) => super::tile_orders::never_reached((s.rows, s.cols), row, true),
+            (None, Some(col)) => super::tile_orders::never_reached((s.rows, s.cols), col, false),
+            _ => None,
+        };
+        if !partial
+            && what == "zero"
+            && let Some(why) = reached()
+        {
+            return (Class::SilentSkip, "tiles", format!("{} are zero: {why}", r.words));
+        }
+        let why = if partial { "the last, partial tile" } else { "the end, by a bound or a grid that ends early" };
+        return (Class::MnEdge, "edge", format!("{} are {what}: {why}", r.words));
     }
     if let Some(tile) = edge::overhung(s, r) {
         let words =

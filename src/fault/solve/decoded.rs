@@ -111,6 +111,33 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
         add(Class::CodecEdge, "clamped", format!("decoded and clamped to {top}"), 3.0, each(&|_, x| x.min(top)));
         return all;
     }
+    // The sign bit of a float taken for that of an integer: what is below the half is right, the others count from the other end.
+    let most = right[..half].iter().copied().filter(|x| x.is_finite()).fold(0.0, f64::max);
+    for (lowest, words, bits) in [(-most, format!("the lowest as {}", -most), 3.0), (0.0, "the lowest as 0".into(), 3.5)] {
+        add(
+            Class::BitsReinterpreted,
+            "twos_complement",
+            format!(
+                "decoded with a sign bit as in two's complement: code c from {half} on is the negative of code {codes} − c, {words}"
+            ),
+            bits,
+            each(&|c, x| match c {
+                c if c < half => x,
+                c if c == half => lowest,
+                c => -right[codes - c],
+            }),
+        );
+    }
+    add(
+        Class::BitsReinterpreted,
+        "ones_complement",
+        format!(
+            "decoded with a sign bit as in ones' complement: code c from {half} on is the negative of code {} − c",
+            codes - 1
+        ),
+        4.0,
+        each(&|c, x| if c < half { x } else { -right[codes - 1 - c] }),
+    );
     let bits = f.spec().mantissa;
     let sign = f.sign_bit() as usize;
     let is_sub = |c: usize| {

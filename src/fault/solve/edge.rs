@@ -6,7 +6,7 @@ use crate::fault::Class;
 use std::sync::Arc;
 
 /// Sizes of tiles.
-const TILES: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+pub const TILES: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 /// Elements that the last tile has to have, for what it holds to say something.
 const LEAST: usize = 16;
 /// Lines at the end that a mask may leave out.

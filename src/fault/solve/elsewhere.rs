@@ -42,8 +42,17 @@ fn tiles(s: &System) -> Vec<Theory> {
             if moved.is_empty() {
                 continue;
             }
-            let turned = moved.iter().all(|t| sources[*t] == t % n * n + t / n);
-            let how = if turned {
+            let all_turned = moved.iter().all(|t| sources[*t] == t % n * n + t / n);
+            // Exchanged across the diagonal of every few tiles, as fragments of a larger one are.
+            let within = |b: usize| {
+                let turned = |i: usize, j: usize| (i / b * b + j % b) * n + j / b * b + i % b;
+                m.is_multiple_of(b) && n.is_multiple_of(b) && (0..m * n).all(|t| sources[t] == turned(t / n, t % n))
+            };
+            let few = [2usize, 4].into_iter().find(|b| within(*b));
+            let turned = all_turned || few.is_some();
+            let how = if let Some(b) = few {
+                format!("those of every {b}×{b} are exchanged across the diagonal")
+            } else if turned {
                 "tile (i, j) holds tile (j, i)".to_string()
             } else {
                 let one = |t: usize| format!("({}, {})", t / n, t % n);
@@ -59,7 +68,8 @@ fn tiles(s: &System) -> Vec<Theory> {
                 let from = sources[i / high * n + j / wide];
                 Some((from / n * high + i % high, from % n * wide + j % wide))
             }));
-            return vec![t];
+            // What moved may have been lost as well.
+            return vec![super::beyond::theory(s).and_then(|beyond| t.with(&beyond)).unwrap_or(t)];
         }
     }
     Vec::new()
@@ -78,7 +88,9 @@ fn source_tiles(s: &System, high: usize, wide: usize) -> Option<Vec<usize>> {
             let (i1, j1) = (from / n * high, from % n * wide);
             looks.iter().all(|(i, j)| {
                 let (x, y) = (i1 + i, j1 + j);
-                x < s.rows && y < s.cols && s.is_right(x * s.cols + y, s.actual[(i0 + i) * s.cols + j0 + j])
+                let held = s.actual[(i0 + i) * s.cols + j0 + j];
+                let is = |at: usize| s.is_right(at, held) || !held.is_finite() && super::beyond::is(s, at);
+                x < s.rows && y < s.cols && is(x * s.cols + y)
             })
         };
         let wrong = looks.iter().any(|(i, j)| s.is_wrong[(i0 + i) * s.cols + j0 + j]);

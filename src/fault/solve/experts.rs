@@ -10,7 +10,7 @@ use crate::order::Order as _;
 use std::sync::Arc;
 
 /// Rows by the weights of these experts; their biases come with them or not.
-fn multiplied(s: &System, map: Vec<Option<usize>>, biased: bool) -> Theory {
+pub fn multiplied(s: &System, map: Vec<Option<usize>>, biased: bool) -> Theory {
     let mut t = Theory::new(Class::GroupBoundary, "b", "rows_of_experts", "");
     let map = Arc::new(map);
     if biased {
@@ -158,8 +158,21 @@ fn boundaries(s: &System) -> Option<Theory> {
     (!moved.is_empty()).then_some(())?;
     let mut t = Theory::new(Class::GroupBoundary, "b", "tokens_of_groups", format!("{} (ends exclusive)", words.join(", ")))
         .bits(4.0 + 6.0 * moved.len() as f64);
+    ruled(s, &cut, &mut t);
     t.cut = Some(Arc::new(cut));
     Some(t)
+}
+
+/// The rules of starts and ends before the list of them; one of each is two faults.
+fn ruled(s: &System, cut: &[std::ops::Range<usize>], t: &mut Theory) {
+    let right: Vec<std::ops::Range<usize>> = s.parts.iter().map(|p| p.k.clone()).collect();
+    let Some((starts, ends)) = super::token_cuts::rules(cut, &right) else { return };
+    if starts.is_some() && ends.as_ref().is_some_and(|e| e.contains("is lost")) {
+        t.variant += &format!(" + {}:k.last_tokens", Class::KTail.name());
+    }
+    let rules: Vec<String> = starts.into_iter().chain(ends).collect();
+    t.detail = format!("{}: {}", rules.join("; and "), t.detail);
+    t.bits = 6.0 + 4.0 * rules.len() as f64;
 }
 
 /// Scales of groups along K (gradients of weights), each group with another's: of operand a, of b, of both.
@@ -298,6 +311,7 @@ fn boundaries_of_codes(s: &System) -> Option<Theory> {
         .collect();
     let words = format!("{} (ends exclusive), all with the group's own scales", some.join(", "));
     let mut t = Theory::new(Class::GroupBoundary, "b", "tokens_of_groups", words).bits(5.0 + 6.0 * moved.len() as f64);
+    ruled(s, &cut, &mut t);
     let (part, per, bias, cols) = (s.part.clone(), s.rows / s.parts.len().max(1), s.bias.clone(), s.cols);
     let right: Vec<f64> = s.ideal.to_vec();
     t.finish = Some(Arc::new(move |i, j, v| {

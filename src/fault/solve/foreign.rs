@@ -55,29 +55,37 @@ fn of(s: &System, side: Which) -> Option<Theory> {
         .filter(|x| (0..other.rows).any(|y| s.is_wrong[if side == Which::A { x * s.cols + y } else { y * s.cols + x }]))
         .collect();
     (wrong.len() >= 2).then_some(())?;
+    // Lines of the other operand that are right all along say nothing of what a part of the result met.
+    let across: Vec<usize> = (0..other.rows).filter(|y| meets(s, side, *y)).collect();
     let fits = |from: usize, to: usize| {
         let width = to - from;
-        let enough = other.rows >= width + MORE && wrong.len() * (other.rows - width) >= SURPLUS && 2 * width <= s.k;
-        let equations = other.rows.min(3 * width + 32);
+        let enough = across.len() >= width + MORE && wrong.len() * (across.len() - width) >= SURPLUS && 2 * width <= s.k;
+        let equations = across.len().min(3 * width + 32);
         let cheap = wrong.len().saturating_mul(equations * width * width / 2 + width.pow(3) / 3) <= WORK;
         let few = || (0..FIRST).map(|n| wrong[n * (wrong.len() - 1) / (FIRST - 1)]);
-        enough && cheap && few().all(|x| line(s, side, x, from..to).is_some())
+        enough && cheap && few().all(|x| line(s, side, x, from..to, &across).is_some())
     };
     let tiles = |w: usize| (0..s.k.div_ceil(w)).map(move |t| (t * w, ((t + 1) * w).min(s.k)));
     let (from, to) = WIDTHS.into_iter().flat_map(tiles).find(|(from, to)| fits(*from, *to))?;
-    let solved: Vec<Vec<f64>> = parallel::every(wrong.len(), |n| line(s, side, wrong[n], from..to))?;
+    let solved: Vec<Vec<f64>> = parallel::every(wrong.len(), |n| line(s, side, wrong[n], from..to, &across))?;
     let name = side.name();
-    if let Some(moved) = moved(s, side, from..to, &wrong, &solved) {
+    let part = s.region.as_ref().filter(|_| across.len() < other.rows);
+    if let Some(mut moved) = moved(s, side, from..to, &wrong, &solved) {
+        moved.region = part.cloned();
         return Some(moved);
     }
+    let what = match results(s, side, from..to, &wrong, &solved) {
+        Some(words) => words,
+        None => "those of an earlier step, or of a load that is not waited for".into(),
+    };
+    let place = part.map_or(String::new(), |r| format!(", for {}", r.words));
     let words = format!(
-        "k = {from} … {} of {name} hold other numbers than those given, in each of {} rows: those of an earlier step, or of a load \
-         that is not waited for",
+        "k = {from} … {} of {name} hold other numbers than those given, in each of {} rows{place}: {what}",
         to - 1,
         wrong.len()
     );
     let mut t = Theory::new(Class::Race, name, format!("{name}.k_foreign"), words).bits(64.0 + cost(from) + cost(to - from));
-    (t.fitted, t.freedom) = (true, (to - from) * wrong.len());
+    (t.fitted, t.freedom, t.region) = (true, (to - from) * wrong.len(), part.cloned());
     let mut change: Vec<Option<Vec<f64>>> = vec![None; s.given(side).rows];
     wrong.iter().zip(solved).for_each(|(x, v)| change[*x] = Some(v));
     let (values, k_all) = (s.given(side).values.clone(), s.k);
@@ -94,6 +102,29 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     widest.sort_by(f64::total_cmp);
     t.slack = widest.get(widest.len() / 2).copied().unwrap_or(0.0).min(0.02);
     Some(t)
+}
+
+/// Whether a line of the other operand makes elements of the wrong region.
+fn meets(s: &System, side: Which, y: usize) -> bool {
+    let of = |r: &super::system::Region| if side == Which::A { r.cols[y] } else { r.rows[y] };
+    s.region.as_ref().filter(|r| r.tiles.is_empty()).is_none_or(|r| of(r))
+}
+
+/// Results that stand in the range, side by side in a row: an epilogue that stores them over a tile that others still read. In words.
+fn results(s: &System, side: Which, ks: Range<usize>, wrong: &[usize], solved: &[Vec<f64>]) -> Option<String> {
+    const TOLD: usize = 3;
+    let values = &s.given(side).values;
+    let places = (0..TOLD.min(wrong.len())).map(|n| {
+        let line: Vec<f64> = ks.clone().map(|k| values[wrong[n] * s.k + k] + solved[n][k - ks.start]).collect();
+        let size = line.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        let at =
+            |i: usize, j: usize| line.iter().enumerate().all(|(x, v)| (v - s.actual[i * s.cols + j + x]).abs() <= size / 32.0);
+        let all = (0..s.rows).flat_map(|i| (0..(s.cols + 1).saturating_sub(ks.len())).map(move |j| (i, j)));
+        all.into_iter().find(|(i, j)| at(*i, *j)).map(|(i, j)| (wrong[n], i, j))
+    });
+    let places: Vec<(usize, usize, usize)> = places.collect::<Option<_>>()?;
+    let some: Vec<String> = places.iter().map(|(x, i, j)| format!("row {x} has those of row {i} from column {j} on")).collect();
+    Some(format!("results, {}: they are stored over the tile of {} while others still read it", some.join(", "), side.name()))
 }
 
 /// The k whose own numbers stand at each k of the range, where every line agrees on it. What it makes is replayed: a wrong one is refuted.
@@ -148,9 +179,9 @@ fn moved(s: &System, side: Which, ks: Range<usize>, wrong: &[usize], solved: &[V
 }
 
 /// What one line's range differs by. `None`: too few equations, or they contradict each other.
-fn line(s: &System, side: Which, line: usize, ks: Range<usize>) -> Option<Vec<f64>> {
+fn line(s: &System, side: Which, line: usize, ks: Range<usize>, across: &[usize]) -> Option<Vec<f64>> {
     let other = s.given(side.other());
-    let mut places: Vec<usize> = (0..other.rows).collect();
+    let mut places: Vec<usize> = across.to_vec();
     spread(&mut places, 3 * ks.len() + 32);
     let mut system = Normal::new(ks.len());
     let mut rows: Vec<(&[f64], f64, f64)> = Vec::new();

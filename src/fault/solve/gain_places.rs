@@ -6,6 +6,9 @@ use crate::Format;
 use crate::fault::Class;
 use crate::order::Order as _;
 
+/// Lines of two numbers that tell, at least.
+const MANY: usize = 8;
+
 impl Gains<'_> {
     /// For every changed cell the place of a stored number that `wanted` is, the cell's own before another. `None`: some have none, or as
     /// many are near as not.
@@ -38,21 +41,28 @@ impl Gains<'_> {
             let (lines, length) = if along_k { (cols, rows) } else { (rows, cols) };
             let cell = |line: usize, x: usize| if along_k { x * cols + line } else { line * cols + x };
             let known = |line: usize| (0..length).filter(move |x| self.cells.within[cell(line, *x)].is_finite());
-            let is = |line: usize, from: usize| {
+            let near = |line: usize, from: usize, by: f64| {
                 known(line).all(|x| {
-                    let (c, e) = (cell(line, x), self.stored[cell(from, x)]);
+                    let (c, e) = (cell(line, x), by * self.stored[cell(from, x)]);
                     (self.effective[c] - e).abs() <= (self.within(c) + 1e-6) * self.effective[c].abs()
                 })
             };
+            let is = |line: usize, from: usize| near(line, from, 1.0);
+            let changed = |line: usize| (0..length).filter(|x| self.cells.value[cell(line, *x)] != 1.0).count();
+            // Lines of two numbers say something together: where numbers a little larger or smaller are those of no line.
+            let thin: Vec<usize> = (0..lines).filter(|l| (1..=2).contains(&changed(*l)) && known(*l).count() > 1).collect();
+            let by_chance =
+                |l: &usize| [0.87, 0.94, 1.07, 1.16].iter().filter(|by| (0..lines).any(|from| near(*l, from, **by))).count();
+            let told = thin.len() >= MANY && thin.iter().map(by_chance).sum::<usize>() <= thin.len();
             let source = |line: usize| -> Option<usize> {
-                let wrong = (0..length).filter(|x| self.cells.value[cell(line, *x)] != 1.0).count();
+                let wrong = changed(line);
                 if wrong == 0 {
                     return Some(line);
                 }
                 // Two lines that fit say nothing.
                 let mut fit = (0..lines).filter(|from| *from != line && is(line, *from));
                 let from = fit.next()?;
-                (fit.next().is_none() && wrong > 2).then_some(from)
+                (fit.next().is_none() && (wrong > 2 || told)).then_some(from)
             };
             let Some(from) = (0..lines).map(source).collect::<Option<Vec<usize>>>() else { continue };
             let moved: Vec<usize> = (0..lines).filter(|l| from[*l] != *l).collect();
@@ -76,7 +86,18 @@ impl Gains<'_> {
                 (true, None) => format!("stand in another order of {what}s"),
                 (false, _) => format!("are taken from another {what}"),
             };
-            let words = format!("scales of {who} {order} ({})", some.join(", "));
+            // Tokens that go to several experts have a row for each, and may have one scale for all of them.
+            let served = |l: usize| from.iter().filter(|x| **x == l).count();
+            let times = served(from[0]);
+            let each = !along_k && times > 1 && sources.iter().all(|l| served(*l) == times);
+            let rule = match each {
+                true => format!(
+                    "; each of {} rows serves {times}, as where they are looked up by the token and not by its copy",
+                    sources.len()
+                ),
+                false => String::new(),
+            };
+            let words = format!("scales of {who} {order} ({}){rule}", some.join(", "));
             let bits = 6.0 + moved.len() as f64 * INDEX.max((lines as f64).log2());
             return Some(self.theory(class, "lines", words, bits));
         }
@@ -216,5 +237,27 @@ impl Gains<'_> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{codes, found, sum};
+    use crate::job::Operand;
+
+    /// Rows of tokens that go to two experts, in the order of experts: each pair takes the scales of one row.
+    #[test]
+    fn scales_by_the_token_and_not_by_its_copy_are_told() {
+        let (m, n, k_all) = (40, 48, 64);
+        let (a, b) = (codes(Format::E4m3, m, k_all, 32, false, 111), codes(Format::E4m3, n, k_all, k_all, false, 112));
+        let y = b.dequantize();
+        let from = |i: usize| 7 * i % m / 2;
+        let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+            let scale = |k: usize| f64::from(a.scale_inv()[from(i) * 2 + k / 32]);
+            sum(k_all, |k| Format::E4m3.decode(u32::from(a.codes()[i * k_all + k])) * scale(k) * y[[j, k]])
+        });
+        assert_eq!(got.0, "scale_shared:a.lines", "{}", got.1);
+        assert!(got.1.contains("each of 20 rows serves 2, as where they are looked up by the token"), "{}", got.1);
     }
 }

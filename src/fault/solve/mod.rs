@@ -18,6 +18,7 @@ pub mod atoms;
 pub mod batches;
 pub mod before_weights;
 pub mod behind;
+pub mod beyond;
 pub mod biases;
 pub mod bit_planes;
 pub mod borrows;
@@ -57,6 +58,7 @@ pub mod group_stages;
 pub mod headers;
 pub mod held;
 pub mod in_place;
+pub mod k_blocks;
 pub mod kept;
 #[cfg(test)]
 mod kernel_tests;
@@ -72,12 +74,14 @@ pub mod memo;
 pub mod memory;
 pub mod met;
 pub mod mixed;
+pub mod nans;
 pub mod offsets;
 pub mod one_part;
 pub mod out_tiles;
 pub mod output;
 pub mod padded_codes;
 pub mod pairs;
+pub mod part_scaled;
 pub mod part_sums;
 pub mod partials;
 pub mod periodic;
@@ -98,12 +102,16 @@ pub mod registers;
 pub mod related;
 pub mod replay;
 pub mod reread;
+pub mod scale_blocks;
 pub mod scale_bytes;
+pub mod scale_experts;
+pub mod scale_late;
 pub mod scale_rows;
 pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
+pub mod slice_sums;
 pub mod slices;
 pub mod solved;
 pub mod split;
@@ -121,10 +129,12 @@ pub mod theory;
 pub mod tile_orders;
 pub mod tile_slices;
 pub mod tiles;
+pub mod token_cuts;
 pub mod two_numbers;
 pub mod uncleared;
 pub mod unrelated;
 pub mod values;
+pub mod vector_lanes;
 pub mod whole_sums;
 pub mod within;
 pub mod zero_sums;
@@ -156,6 +166,7 @@ fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
         all.extend(scales::theories(s, side));
+        all.extend(scale_late::theories(s, side));
         all.extend(atoms::theories(s, side));
         all.extend(in_place::theories(s, side));
         all.extend(zeros::theories(s, side));
@@ -186,9 +197,11 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
     all.extend(expert_strides::theories(s));
+    all.extend(scale_blocks::theories(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(beyond::theory(s));
     all.extend(registers::of_result(s));
     all.extend(values::both_turned(s));
     all.extend(steps::theories(s));
@@ -361,6 +374,7 @@ fn single(s: &System, may: &[Theory], again: bool) -> (Vec<Theory>, Option<Strin
 /// tighter bound before.
 fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = contents::contents(s).into_iter().filter(|t| s.explains(t)).collect();
+    found.extend(nans::theories(s).into_iter().filter(|t| s.explains(t)));
     found.extend(parallel::flat(all, |t| s.accept(t)));
     // What is solved, each by itself: on all cores, in this order.
     let right = Theory::right();
@@ -375,6 +389,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| slices::patterns(s)),
         Box::new(|| like(&|| kept::theories(s))),
         Box::new(|| experts::scaled(s)),
+        Box::new(|| scale_experts::theories(s)),
         Box::new(|| group_lists::theories(s)),
         Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
@@ -434,7 +449,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 38] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 42] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -462,6 +477,10 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| like(&|| slice_sums::theories(s)),
+        &|| part_scaled::theories(s),
+        &|| k_blocks::theories(s),
+        &|| vector_lanes::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
         &|| s.sides().iter().flat_map(|side| whole_sums::theories(s, *side)).collect(),

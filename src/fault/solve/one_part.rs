@@ -52,7 +52,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
 }
 
 /// Where the parts of K end: each of as many whole tiles.
-fn ends(k: usize, parts: usize, unit: usize) -> Vec<usize> {
+pub fn ends(k: usize, parts: usize, unit: usize) -> Vec<usize> {
     let each = k.div_ceil(unit).div_ceil(parts) * unit;
     (1..=parts).map(|p| (p * each).min(k)).scan(0, |last, end| (end > std::mem::replace(last, end)).then_some(end)).collect()
 }

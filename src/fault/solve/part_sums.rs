@@ -163,7 +163,7 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
 }
 
 /// The sources of all lines as one formula.
-fn formula(from: &[usize], x: &str) -> Option<(String, f64)> {
+pub fn formula(from: &[usize], x: &str) -> Option<(String, f64)> {
     let n = from.len();
     for tile in (2..=n).rev() {
         for batch in 1..tile {

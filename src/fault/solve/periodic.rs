@@ -138,7 +138,7 @@ pub fn overlaps(s: &System) -> Vec<Theory> {
             if by > 0 && (n - 2) * w + t <= s.k && s.a.rows.min(s.b.rows) >= 4 {
                 for past in [Past::Next, Past::NextScaled] {
                     let mut over = masked.clone();
-                    over.over = Some(Over { by, a: past, b: past });
+                    over.over = Some(Over { by, a: past, b: past, apart: false });
                     let how = if past == Past::Next {
                         "the start of the next row, by the scales of this one"
                     } else {

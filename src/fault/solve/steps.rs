@@ -17,6 +17,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let mut all = unmasked(s);
+    all.extend(residue_first(s));
     all.extend([Which::A, Which::B].into_iter().filter_map(|side| ended(s, side)));
     for format in [Format::F16, Format::Bf16] {
         for (units, words) in [(Units::Values, "every product"), (Units::Codes, "every product of codes")] {
@@ -145,7 +146,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
                 Past::NextBare => g.q.is_none() || g.zero.is_some(),
                 _ => false,
             };
-            let over = Over { by, a, b };
+            let over = Over { by, a, b, apart: false };
             // What lies behind the last row is not known: there have to be others.
             let few = |past, g: &Given| !matches!(past, Past::Zero | Past::Stage(_)) && g.rows < 2;
             let impossible = nothing(a, &s.a) || nothing(b, &s.b) || few(a, &s.a) || few(b, &s.b);
@@ -170,10 +171,41 @@ fn unmasked(s: &System) -> Vec<Theory> {
             let back = |past| if let Past::Stage(d) = past { 2.0 + cost(d / tile) } else { 0.0 };
             let mut t = Theory::new(Class::KTail, "out", "k.unmasked", words).bits(3.0 + cost(tile) + back(a) + back(b));
             t.over = Some(over);
+            if s.parts.len() > 1 && a == b {
+                let mut apart = t.clone();
+                apart.detail += "; behind the last row of a group 0";
+                (apart.bits, apart.over) = (t.bits + 1.0, Some(Over { apart: true, ..over }));
+                all.push(apart);
+            }
             all.push(t);
         }
     }
     all
+}
+
+/// A loop whose first tile is the one that is not whole, and whose pointers then advance by a whole tile: what lies between is never read, and the
+/// last tile runs on past the end.
+fn residue_first(s: &System) -> Vec<Theory> {
+    if s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let theory = |(tile, apart): (usize, bool)| {
+        let residue = s.k % tile;
+        let by = tile - residue;
+        let words = format!(
+            "the first tile of K is the partial one, its {residue}, and the pointers then advance by {tile}: k = {residue} … {} are never read, and \
+             the last tile runs {by} past the end of K, into the next rows{}",
+            tile - 1,
+            if apart { "; behind the last row of a group 0" } else { "" }
+        );
+        let mut t = Theory::new(Class::KTail, "out", "k.residue", words).bits(4.0 + cost(tile) + f64::from(u8::from(apart)));
+        t.k = Some(Arc::new((0..s.k).map(|k| f64::from(u8::from(k < residue || k >= tile))).collect()));
+        t.over = Some(Over { by, a: Past::Next, b: Past::Next, apart });
+        t
+    };
+    let tiles = TILES.into_iter().filter(|t| *t < s.k && !s.k.is_multiple_of(*t));
+    let groups: &[bool] = if s.parts.len() > 1 { &[false, true] } else { &[false] };
+    tiles.flat_map(|t| groups.iter().map(move |apart| (t, *apart))).map(theory).collect()
 }
 
 /// Elements of an operand from one on are read as 0: the first wrong line has lost the end of its K, those behind it all.
@@ -278,5 +310,41 @@ mod tests {
         });
         assert_eq!(got.0, "k_tail:k.unmasked", "{}", got.1);
         assert!(got.1.contains("of b what the tile still holds of K 48 … 63, 32 earlier"), "{}", got.1);
+    }
+
+    /// Tiles of 32 of 80: the first has 16, the next begins at 32.
+    #[test]
+    fn a_residue_that_comes_first_and_is_stepped_over_as_a_whole_tile_is_told() {
+        const K: usize = 80;
+        let (a, b) = (wide(M, K), codes(Format::Int8, N, K, K, false, 84));
+        let x: Vec<f64> = a.to_f64().iter().copied().collect();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let one = |k: usize| {
+                let y = b.codes().get(j * K + k).map_or(0.0, |c| f64::from(*c as i8) * f64::from(b.scale_inv()[j]));
+                x.get(i * K + k).copied().unwrap_or(0.0) * y
+            };
+            (0..16).chain(32..96).map(one).sum()
+        });
+        assert_eq!(got.0, "k_tail:k.residue", "{}", got.1);
+        assert!(got.1.contains("k = 16 … 31 are never read, and the last tile runs 16 past the end"), "{}", got.1);
+    }
+
+    /// Experts and their tokens are tensors by themselves, with zeros behind each.
+    #[test]
+    fn a_tail_that_runs_on_in_each_group_alone_is_one_fault() {
+        const K: usize = 72;
+        let (n, ends) = (24, [10usize, 22, 40]);
+        let (a, b) = (wide(40, K), codes(Format::Int8, 3 * n, K, K, false, 85));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let got = crate::fault::solve::tests::grouped_found(&a, &b, &ends, Format::F32, |i, j| {
+            let e = ends.iter().filter(|end| **end <= i).count();
+            let right = sum(K, |k| x[[i, k]] * y[[e * n + j, k]]);
+            let step = |row: usize| f64::from(b.scale_inv()[row]);
+            let on = |k: usize| x[[i + 1, k]] * y[[e * n + j + 1, k]] / step(e * n + j + 1) * step(e * n + j);
+            right + if i + 1 < ends[e] && j + 1 < n { sum(56, on) } else { 0.0 }
+        });
+        assert_eq!(got.0, "k_tail:k.unmasked", "{}", got.1);
+        assert!(got.1.contains("the last tile of 64") || got.1.contains("the last tile of 128"), "{}", got.1);
+        assert!(got.1.contains("behind the last row of a group 0"), "{}", got.1);
     }
 }

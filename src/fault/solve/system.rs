@@ -244,8 +244,13 @@ impl<'s> System<'s> {
             }
         }
         if let Some(over) = t.over {
+            // The rows of both that follow in the group.
+            let left = (home.a + home.rows.len() - 1 - ra, part.b + self.cols - 1 - rb);
             for k in self.k..self.k + over.by {
-                f(self.k - 1, self.a.past(over.a, ra, k) * self.b.past(over.b, rb, k));
+                let on = k / self.k;
+                if !over.apart || on <= left.0 && on <= left.1 {
+                    f(self.k - 1, self.a.past(over.a, ra, k) * self.b.past(over.b, rb, k));
+                }
             }
         }
         Some(())
@@ -421,7 +426,10 @@ impl<'s> System<'s> {
             Past::NextGroup(rows) => row + rows >= g.rows,
             _ => row + 1 == g.rows,
         };
-        t.over.zip(self.lines(i, j)).is_some_and(|(o, (a, b, _))| behind(o.a, a, &self.a) || behind(o.b, b, &self.b))
+        t.over
+            .filter(|o| !o.apart)
+            .zip(self.lines(i, j))
+            .is_some_and(|(o, (a, b, _))| behind(o.a, a, &self.a) || behind(o.b, b, &self.b))
     }
 
     /// Whether element (i, j) is what `t` says it is, to rounding.

@@ -74,6 +74,8 @@ pub struct Over {
     pub by: usize,
     pub a: Past,
     pub b: Past,
+    /// Each group is a tensor by itself: behind its last row there is nothing, 0.
+    pub apart: bool,
 }
 
 /// What a product is rounded as.

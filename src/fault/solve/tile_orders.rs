@@ -5,6 +5,8 @@
 //! tile t of P × Q         right: (t mod P, t / P) or (t / Q, t mod Q)         wrong: (t mod P, t / Q), …: some are made twice, others never
 //! ```
 
+use crate::order::Order as _;
+
 /// All sides of tiles are multiples of this.
 const CELL: usize = 16;
 const SIDES: [usize; 9] = [256, 192, 128, 96, 80, 64, 48, 32, 16];
@@ -51,6 +53,74 @@ fn ways() -> Vec<Way> {
     all
 }
 
+/// Sides of a tile that is alone, the usual ones first.
+const USUAL: [usize; 9] = [128, 64, 256, 32, 16, 192, 96, 48, 80];
+
+/// The last tile of all, alone: what is said shorter than any order of tiles that leaves it out. One that is partial both ways
+/// is an edge: no words.
+fn last_alone(rows: usize, cols: usize, held: &dyn Fn(usize) -> bool) -> Option<Option<String>> {
+    // The corner that is held, by its last row and its last column.
+    let top = (0..rows).rev().take_while(|i| held(i * cols + cols - 1)).last()?;
+    let left = (0..cols).rev().take_while(|j| held((rows - 1) * cols + j)).last()?;
+    let inside = |at: usize| at / cols >= top && at % cols >= left;
+    let is_tile = |(h, w): &(usize, usize)| (rows - 1) / h * h == top && (cols - 1) / w * w == left && top > 0 && left > 0;
+    let is_edge = |h: usize, w: usize| rows - top != h && cols - left != w;
+    // Square ones first.
+    let tiles = USUAL.iter().flat_map(|h| USUAL.map(|w| (*h, w))).filter(is_tile);
+    let (h, w) = tiles.min_by_key(|(h, w)| (is_edge(*h, *w), h != w))?;
+    // A few right results are 0 too.
+    let out = (0..rows * cols).filter(|at| !inside(*at) && held(*at)).count();
+    let whole = (0..rows * cols).filter(|at| inside(*at)).all(held);
+    (whole && 100 * out <= (rows - top) * (cols - left)).then_some(())?;
+    let words = || {
+        format!(
+            "of {}×{} tiles of {h}×{w} the last one is never made: no block runs it to its end, as where its part of K is empty or the grid \
+             is one tile short",
+            rows.div_ceil(h),
+            cols.div_ceil(w)
+        )
+    };
+    Some((!is_edge(h, w)).then(words))
+}
+
+/// Whole rows (or columns) of tiles at the end that a wrong divisor never reaches, in words: those of the lines from `from` on.
+pub fn never_reached((rows, cols): (usize, usize), from: usize, by_row: bool) -> Option<String> {
+    const LIKELY: [usize; 5] = [128, 64, 32, 16, 256];
+    let mut sizes: Vec<(usize, usize)> = LIKELY.iter().flat_map(|h| LIKELY.map(|w| (*h, w))).collect();
+    // Square tiles first, in their order.
+    sizes.order_by_key(|(h, w)| h != w);
+    let ways = ways();
+    sizes.into_iter().find_map(|(h, w)| {
+        let (p, q) = (rows.div_ceil(h), cols.div_ceil(w));
+        let side = if by_row { h } else { w };
+        if !TILES.contains(&(p * q)) || p < 2 || q < 2 || p == q || !from.is_multiple_of(side) {
+            return None;
+        }
+        let is_lost = |t: usize| if by_row { t / q } else { t % q } >= from / side;
+        let leaves = |way: &&Way| {
+            let mut left = vec![true; p * q];
+            for (x, y) in (0..p * q).map(|t| (way.place)(t, p, q)).filter(|(x, y)| *x < p && *y < q) {
+                left[x * q + y] = false;
+            }
+            (0..p * q).all(|t| left[t] == is_lost(t))
+        };
+        // What the other half of a way is does not show; what is divided comes before what is left of it.
+        let half = |way: &Way| way.words.split_once(", ").map(|x| if by_row { x.0 } else { x.1 }.to_string());
+        let mut halves: Vec<String> = ways.iter().filter(|w| w.group == 0).filter(leaves).filter_map(half).collect();
+        halves.sort_unstable();
+        halves.dedup();
+        let what = if by_row { "rows" } else { "columns" };
+        (!halves.is_empty()).then(|| {
+            format!(
+                "of {p}×{q} tiles of {h}×{w} tile t is taken for {} (P = {p}, Q = {q}): {what} of tiles from {} on are never reached, others \
+                 are made twice",
+                halves.join(" or "),
+                from / side
+            )
+        })
+    })
+}
+
 /// The way that leaves out just the tiles of which all elements are `held`, in words.
 pub fn left_out(rows: usize, cols: usize, held: &dyn Fn(usize) -> bool) -> Option<String> {
     let (high, wide) = (rows.div_ceil(CELL), cols.div_ceil(CELL));
@@ -66,6 +136,9 @@ pub fn left_out(rows: usize, cols: usize, held: &dyn Fn(usize) -> bool) -> Optio
     let is: Vec<bool> = (0..cells.len()).map(|c| cells[c] == size(c)).collect();
     if !is.contains(&true) || !is.contains(&false) {
         return None;
+    }
+    if let Some(words) = last_alone(rows, cols, held) {
+        return words;
     }
     // Every size that the cells leave, with the tiles that are missing.
     let mut sizes: Vec<(usize, usize, Vec<bool>)> = Vec::new();
@@ -149,12 +222,31 @@ mod tests {
             words,
             "of 5×3 tiles of 32×64 tile t is taken for row t mod P, column t / Q (P = 5, Q = 3): 6 are never made, others twice"
         );
-        let words = of((11, 4), |t| Some((t / 32 * 8 + t % 32 % 8, t % 32 / 8))).unwrap();
+        let words = of((13, 4), |t| Some((t / 32 * 8 + t % 32 % 8, t % 32 / 8))).unwrap();
         assert!(words.contains("groups of 8 rows of tiles, the last, smaller one as if it were whole"), "{words}");
         let words = of((5, 3), |t| (t < 7).then_some((t / 3, t % 3))).unwrap();
         assert!(words.contains("row by row, the first 7 are made"), "{words}");
+        // What a rectangle that is one tile of another size says shorter.
+        let words = of((11, 4), |t| Some((t / 32 * 8 + t % 32 % 8, t % 32 / 8)));
+        assert!(!words.is_some_and(|w| w.contains("groups of 8 rows")));
         assert_eq!(of((5, 3), |t| Some((t % 5, t / 5))), None, "all are there");
         assert_eq!(of((3, 5), |t| Some((t % 3, t / 5))), None, "the last columns of tiles");
         assert_eq!(of((5, 3), |t| (t != 4 && t != 10).then_some((t / 3, t % 3))), None, "two are not");
+    }
+
+    #[test]
+    fn the_last_tile_alone_and_rows_of_tiles_out_of_reach_are_told() {
+        let (rows, cols) = (192, 256);
+        let words = left_out(rows, cols, &|at| at / cols >= 128 && at % cols >= 128).unwrap();
+        assert!(words.starts_with("of 2×2 tiles of 128×128 the last one is never made"), "{words}");
+        // An edge is partial both ways.
+        let words = left_out(190, 250, &|at| at / 250 >= 128 && at % 250 >= 128);
+        assert!(!words.is_some_and(|w| w.contains("the last one is never made")));
+        let words = never_reached((160, 96), 96, true).unwrap();
+        assert!(
+            words.starts_with("of 5×3 tiles of 32×32 tile t is taken for row t / P or row t mod Q (P = 5, Q = 3): rows of"),
+            "{words}"
+        );
+        assert_eq!(never_reached((160, 96), 144, true), None, "no divisor ends there");
     }
 }

@@ -53,18 +53,22 @@ pub fn theory(s: &System) -> Option<Theory> {
         ),
         (false, true, false) => {
             let experts = whole_experts(s)?;
-            (
-                Class::StaleState,
-                "other_weights",
-                format!(
-                    "the rows of groups {experts} are products of their own rows of a, but of weights that are not the file's: those of an earlier call, \
-                     or of another layer"
+            match apart(s) {
+                Some(words) => (Class::Addressing, "expert_stride", words),
+                None => (
+                    Class::StaleState,
+                    "other_weights",
+                    format!(
+                        "the rows of groups {experts} are products of their own rows of a, but of weights that are not the file's: those of an \
+                         earlier call, or of another layer"
+                    ),
                 ),
-            )
+            }
         }
         _ => return None,
     };
-    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(70.0);
+    let operand = if class == Class::Addressing { "b" } else { "out" };
+    let mut t = Theory::new(class, operand, format!("{operand}.{variant}"), words).bits(70.0);
     let (actual, cols) = (s.actual.to_vec(), s.cols);
     t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
     (t.region, t.fitted) = (Some(Arc::new(region)), true);
@@ -198,6 +202,41 @@ fn compare(operand: &[&[f64]], lines: &[&[f64]], to: &mut Sum) {
         to.full += (o - mo).powi(2);
         to.variance += (o - mo).powi(2) / long;
     }
+}
+
+/// Experts that are read closer together, or further apart, than they lie in a larger memory: those that begin where another does are that one, and all
+/// others lie between two, or behind the last.
+fn apart(s: &System) -> Option<String> {
+    let full: Vec<usize> = (0..s.parts.len()).filter(|e| !s.parts[*e].rows.is_empty()).collect();
+    let is = |e: usize, of: usize| {
+        let mut map = vec![None; s.rows];
+        s.parts[e].rows.clone().for_each(|i| map[i] = Some(of));
+        let t = super::experts::multiplied(s, map, false);
+        let mut places: Vec<(usize, usize)> = s.parts[e].rows.clone().flat_map(|i| (0..s.cols).map(move |j| (i, j))).collect();
+        super::segment::spread(&mut places, 12);
+        places.iter().all(|(i, j)| s.fits(&t, *i, *j))
+    };
+    let ratios =
+        (2..=8usize).flat_map(|q| (1..q).flat_map(move |p| [(p, q), (q, p)])).filter(|(p, q)| super::address::gcd(*p, *q) == 1);
+    let found = |(p, q): (usize, usize)| -> Option<Vec<(usize, usize)>> {
+        let known = full
+            .iter()
+            .filter(|e| **e > 0 && (*e * p).is_multiple_of(q))
+            .map(|e| (*e, e * p / q))
+            .filter(|x| x.1 < s.parts.len());
+        let known: Vec<(usize, usize)> = known.collect();
+        (!known.is_empty() && known.iter().all(|(e, of)| is(*e, *of))).then_some(known)
+    };
+    let ((p, q), known) = ratios.into_iter().find_map(|r| Some((r, found(r)?)))?;
+    let list = |of: &dyn Fn(&(usize, usize)) -> usize| {
+        known.iter().take(6).map(|x| of(x).to_string()).collect::<Vec<String>>().join(", ")
+    };
+    Some(format!(
+        "experts of b are read {p}/{q} as far apart as they lie in memory: the rows of groups {} are products with the weights of experts {}, those of \
+         the other groups with what lies between experts and is not in the file, as where a view of some rows is stepped through by its own size",
+        list(&|x| x.0),
+        list(&|x| x.1)
+    ))
 }
 
 /// Groups that are wrong as a whole, where another one is right: in words.

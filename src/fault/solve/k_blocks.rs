@@ -1,0 +1,166 @@
+//! One scale a line that a kernel looks up again for every block of K, as if there were groups: each block has its own number, and one of them the right
+//! one.
+//!
+//! ```text
+//! out[i, j] = Σ_b s(j, b) · Σ_{k in block b} codes            s(j, b): that of line j + b·d of those stored; else solved, a number for each line and block
+//! ```
+
+use super::linear::Normal;
+use super::maps::cost;
+use super::segment::spread;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use crate::parallel;
+use std::sync::Arc;
+
+/// The longest first: shorter ones say the same with more numbers.
+const BLOCKS: [usize; 5] = [512, 256, 128, 64, 32];
+/// Blocks at most; equations for each unknown; multiply-adds.
+const MOST: usize = 32;
+const EQUATIONS: usize = 3;
+const WORK: usize = 1 << 28;
+/// Lines that refuse a length before all are solved.
+const FIRST: usize = 3;
+/// How far a gain of 1 may be off; what a dequantized value that is rounded to 16 bits errs by.
+const ONE: f64 = 0.02;
+const ROUNDED: f64 = 1.0 / 2048.0;
+
+/// Of both operands, where a scale goes with all of K.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
+        return Vec::new();
+    }
+    s.sides().iter().copied().flat_map(|side| of(s, side)).collect()
+}
+
+fn of(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    if g.q.is_none() || g.grid.1 != 1 || g.grid.0 < 2 || g.tile.0 != 1 || g.zero.is_some() {
+        return Vec::new();
+    }
+    let stored = stepped(s, side);
+    let solved = BLOCKS.into_iter().filter(|b| (2..=MOST).contains(&s.k.div_ceil(*b))).find_map(|b| solved(s, side, b));
+    stored.into_iter().chain(solved).collect()
+}
+
+/// Stored scales that are stepped through with K.
+fn stepped(s: &System, side: Which) -> Vec<Theory> {
+    let (g, name) = (s.given(side), side.name());
+    let steps: Arc<Vec<f64>> = Arc::new((0..g.rows).map(|r| g.step(r, 0)).collect());
+    let n = g.rows;
+    let mut all = Vec::new();
+    for block in BLOCKS.into_iter().filter(|b| *b < s.k) {
+        for (d, ends) in
+            [1usize, 2, 4, 8, 16, 32, 64, 128].into_iter().filter(|d| *d < n).flat_map(|d| [(d, 0), (d, 1), (d, 2)])
+        {
+            let steps = steps.clone();
+            let how = ["wrapped", "the last behind the end", "0 behind the end"][ends];
+            let words = format!(
+                "the one scale of each row of {name} is looked up again for every {block} of K, {d} further on each time: that of row r + {d}·(k / {block}), \
+                 {how}"
+            );
+            let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.k_blocks"), words)
+                .bits(5.0 + cost(block) + cost(d) + 0.5 * ends as f64);
+            t.side(side).scaled(
+                block,
+                Arc::new(move |i, k| match (i + k / block * d, ends) {
+                    (at, 0) => steps[at % n],
+                    (at, 1) => steps[at.min(n - 1)],
+                    (at, _) => steps.get(at).copied().unwrap_or(0.0),
+                }),
+            );
+            all.push(t);
+        }
+    }
+    all
+}
+
+/// A number for every line and block that nobody stored.
+fn solved(s: &System, side: Which, block: usize) -> Option<Theory> {
+    let (g, other, name) = (s.given(side), s.given(side.other()), side.name());
+    let n = s.k.div_ceil(block);
+    let most = EQUATIONS * n + 16;
+    (other.rows >= 2 * n + 4 && g.rows * most * (s.k + n * n) <= WORK).then_some(())?;
+    let mut few: Vec<usize> = (0..g.rows).collect();
+    spread(&mut few, FIRST);
+    let first: Vec<Vec<f64>> = few.iter().map(|x| line(s, side, *x, block, most)).collect::<Option<_>>()?;
+    // The block that is right in all of them, and others that are not.
+    let is_one = |v: &[f64], b: usize| (v[b] - 1.0).abs() <= ONE;
+    let right = (0..n).find(|b| first.iter().all(|v| is_one(v, *b)))?;
+    first.iter().all(|v| (0..n).any(|b| !is_one(v, b))).then_some(())?;
+    let all: Vec<Vec<f64>> = parallel::every(g.rows, |x| line(s, side, x, block, most).filter(|v| is_one(v, right)))?;
+    let others = || all.iter().flat_map(|v| (0..n).filter(|b| *b != right).map(|b| v[b]));
+    let (low, high) = others().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
+    // One number for all, or a sign, is another fault.
+    (low > 0.0 && high > 1.2 * low).then_some(())?;
+    let words = format!(
+        "the one scale of each row of {name} is looked up again for every {block} of K: right for k = {} … {}, and for the others numbers that are stored \
+         nowhere, {low:.2} … {high:.2} of the right ones: other memory, as at the offset of a group where there is only one",
+        right * block,
+        ((right + 1) * block).min(s.k) - 1
+    );
+    let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.k_blocks"), words).bits(40.0 + cost(block));
+    (t.fitted, t.freedom) = (true, g.rows * (n - 1));
+    // Solved numbers err as what was written is rounded.
+    t.slack = ROUNDED;
+    let steps: Vec<f64> = (0..g.rows).map(|r| g.step(r, 0)).collect();
+    t.side(side).scaled(block, Arc::new(move |i, k| if k / block == right { steps[i] } else { steps[i] * all[i][k / block] }));
+    Some(t)
+}
+
+/// The gains of one line's blocks. `None`: too few equations, or they contradict each other.
+fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Option<Vec<f64>> {
+    let (g, other) = (s.given(side), s.given(side.other()));
+    let n = s.k.div_ceil(block);
+    let mut places: Vec<usize> = (0..other.rows).collect();
+    spread(&mut places, most);
+    let own = &g.values[line * s.k..(line + 1) * s.k];
+    let mut system = Normal::new(n);
+    let mut rows: Vec<(Vec<f64>, f64, f64)> = Vec::new();
+    for y in places {
+        let (i, j) = if side == Which::A { (line, y) } else { (y, line) };
+        let (mut x, mut size, mut squares) = (vec![0.0; n], 0.0, 0.0);
+        for (k, (u, v)) in own.iter().zip(&other.values[y * s.k..(y + 1) * s.k]).enumerate() {
+            let p = u * v;
+            (x[k / block], size, squares) = (x[k / block] + p, size + p.abs(), squares + p * p);
+        }
+        let Some((written, half)) = s.written(i, j, size) else { continue };
+        // A kernel may round what it dequantizes.
+        let half = half + ROUNDED * f64::sqrt(squares);
+        system.add(&x, written, 1.0 / (half * half));
+        rows.push((x, written, half));
+    }
+    (rows.len() >= 2 * n).then_some(())?;
+    let v = system.solve()?;
+    let fits = |(x, y, half): &(Vec<f64>, f64, f64)| {
+        let sum: f64 = x.iter().zip(&v).map(|(x, v)| x * v).sum();
+        (sum - y).abs() <= 2.0 * half
+    };
+    rows.iter().all(fits).then_some(v)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{codes, found, noise, sum, wide};
+
+    #[test]
+    fn scales_that_are_looked_up_again_for_blocks_of_k_are_told() {
+        let (m, n, k_all) = (48, 40, 256);
+        let (a, b) = (wide(m, k_all), codes(Format::Int8, n, k_all, k_all, false, 107));
+        let x = a.to_f64();
+        let of = |scale: &dyn Fn(usize, usize) -> f64| {
+            found(&a, &b, None, Format::Bf16, |i, j, _| {
+                sum(k_all, |k| x[[i, k]] * f64::from(b.codes()[j * k_all + k] as i8) * scale(j, k / 64))
+            })
+        };
+        let stored = |j: usize| f64::from(b.scale_inv()[j]);
+        let got = of(&|j, block| stored((j + block) % n));
+        assert_eq!(got.0, "scale_index:b.k_blocks", "{}", got.1);
+        assert!(got.1.contains("for every 64 of K, 1 further on each time"), "{}", got.1);
+        let got = of(&|j, block| if block == 0 { stored(j) } else { 0.02 * (1.0 + noise(900 + 7 * j + block)) });
+        assert_eq!(got.0, "scale_index:b.k_blocks", "{}", got.1);
+        assert!(got.1.contains("right for k = 0 … 63, and for the others numbers that are stored nowhere"), "{}", got.1);
+    }
+}
