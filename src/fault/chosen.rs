@@ -72,7 +72,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::DegenerateBlock, "out.scale_zero", words)
     } else if let (true, Some(words)) = (right.len() == 1, of_part(&e, q, first)) {
         (Class::AmaxScope, "out.amax_over", format!("the scale is of another amax: {words}"))
-    } else if let Some(words) = down(&largest(&e, q)?, q, actual, right) {
+    } else if let Some(words) = down(&largest(&e, q)?, q, actual, right).or_else(|| up(&largest(&e, q)?, q, actual, right)) {
         (Class::RangeRule, "out.exponent", words)
     } else if same && ratios.len() * 10 > right.len() * 9 {
         let other = q.format().max_finite() / first;
@@ -189,6 +189,16 @@ fn down(amax: &[f64], q: &QTensor, actual: &[f64], right: &[f64]) -> Option<Stri
 
 /// The largest magnitude of every block.
 fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
+/// Exponents of amax that are rounded up where the rule cuts them: that of a power of two stays, where another number in its place would double it too.
+fn up(amax: &[f64], q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
+    let unit = q.format().max_finite().log2().floor().exp2();
+    let whole = |g: &usize| amax[*g].log2().fract() == 0.0;
+    let known: Vec<usize> = (0..amax.len().min(actual.len())).filter(|g| amax[*g] > 0.0).collect();
+    let raised = |g: &usize| actual[*g] == amax[*g].log2().ceil().exp2() / unit && (actual[*g] == right[*g]) == whole(g);
+    (known.iter().any(whole) && known.iter().all(raised)).then_some(())?;
+    super::exponents::of_some(q, amax, actual, right)
+}
+
     let Operand::High(x) = e.job.operands.get(0)? else { return None };
     let mut all = vec![0.0f64; q.scale_inv().len()];
     for (at, v) in x.data().iter().enumerate() {
