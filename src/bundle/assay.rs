@@ -159,6 +159,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             .or_else(|| clamped::explain(bundle, &found))
             .or_else(beside)
     {
+            .or_else(|| clipped::named(bundle, found.diagnosis.as_ref()))
         let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(other.clone()));
         d.findings = vec![other];
     }
