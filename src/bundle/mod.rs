@@ -76,6 +76,7 @@ mod part_global;
 mod pieces;
 mod pitched;
 pub(crate) mod recipes;
+mod passes;
 #[cfg(test)]
 mod replayed_tests;
 mod rescaled;
