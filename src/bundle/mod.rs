@@ -68,6 +68,7 @@ mod neighbour_codes;
 mod norms;
 pub(crate) mod operand;
 mod operand_bytes;
+mod one_vector;
 mod order;
 #[cfg(test)]
 mod outside_tests;
