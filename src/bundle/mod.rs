@@ -8,6 +8,7 @@
 mod activation_steps;
 #[cfg(test)]
 mod activation_tests;
+mod affine_codes;
 pub mod answer;
 pub(crate) mod arithmetic;
 pub mod assay;
