@@ -118,6 +118,7 @@ mod weights;
 mod words;
 mod write;
 mod written;
+mod widened;
 #[cfg(test)]
 mod written_tests;
 mod wrong_codes;
@@ -125,6 +126,7 @@ mod zero_blocks;
 
 pub use empty::Empty;
 pub use file::File;
+mod zero_index;
 pub use metadata::{Meta, Spec};
 pub use operand::{BundleOperand, Codes};
 pub use sample::Sample;
