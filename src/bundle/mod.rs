@@ -10,6 +10,7 @@ mod activation_steps;
 mod activation_tests;
 mod affine_codes;
 pub mod answer;
+mod approximated;
 pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
