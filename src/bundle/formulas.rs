@@ -161,6 +161,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
         all.extend(heads(op, cols).into_iter().chain(merged(op, cols)).chain(strides::strided(op, rows.len(), cols)));
         all.extend(lanes::own_sums(op, cols).into_iter().chain(lanes::other_axes(op, rows.len())));
+        all.extend(scans::of_parts(op, cols));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -172,8 +173,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let wrong = wrong_elements();
         all.splice(1..1, rescaled::formulas(bundle, own, &wrong));
         all.extend(activation_steps::formulas(own, op == Op::Gated).into_iter().chain(pitched::gates(op, own, cols)));
-        let one = |at: usize| {
         all.extend(limits::formula_of(own, &wrong).into_iter().chain(approximated::formulas(own, op == Op::Gated)));
+        let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
         };
@@ -483,6 +484,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 mod by_hand;
 mod lanes;
 mod of_norms;
+mod scans;
 mod strides;
 mod thresholds;
 
