@@ -68,18 +68,18 @@ mod moved;
 mod named_tests;
 mod neighbour_codes;
 mod norms;
+mod one_vector;
 pub(crate) mod operand;
 mod operand_bytes;
-mod one_vector;
 mod order;
 #[cfg(test)]
 mod outside_tests;
 mod packed_scales;
 mod part_global;
+mod passes;
 mod pieces;
 mod pitched;
 pub(crate) mod recipes;
-mod passes;
 #[cfg(test)]
 mod replayed_tests;
 mod rescaled;
@@ -110,24 +110,26 @@ mod thread_tests;
 mod tied;
 mod ties;
 #[cfg(test)]
+mod told_apart_tests;
+#[cfg(test)]
 mod told_tests;
 #[cfg(test)]
 mod unseen_tests;
 mod unwritten;
 mod unwritten_groups;
 mod weights;
+mod widened;
 mod words;
 mod write;
 mod written;
-mod widened;
 #[cfg(test)]
 mod written_tests;
 mod wrong_codes;
 mod zero_blocks;
+mod zero_index;
 
 pub use empty::Empty;
 pub use file::File;
-mod zero_index;
 pub use metadata::{Meta, Spec};
 pub use operand::{BundleOperand, Codes};
 pub use sample::Sample;
