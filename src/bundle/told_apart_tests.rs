@@ -100,7 +100,7 @@ fn lanes_that_an_amax_misses_are_named_in_all_rows_and_in_some() {
     let q = chosen("mx_floor:e4m3", &x, &|_, j| j % 4 != 3);
     is_named(&cast("mx_floor:e4m3", &x, &q), "amax_scope:out.amax_over", &["does not see element 3 of each 4 of a block"]);
     let q = chosen("mx_floor:e4m3", &x, &|i, j| i % 4 != 3 || j % 32 < 16);
-    let words = ["over the first 16 of the 32 elements of a block alone", "in rows 3, 7, … (every 4th) of blocks"];
+    let words = ["over the first 16 of the 32 elements of a block alone", "in rows 3, 7, … of blocks, one of every 4"];
     is_named(&cast("mx_floor:e4m3", &x, &q), "amax_scope:out.amax_over", &words);
 }
 

@@ -42,7 +42,7 @@ impl SomeRows {
     pub fn words(&self) -> String {
         let SomeRows { every, from, to } = *self;
         match () {
-            () if to == from + 1 => format!("rows {from}, {}, … (every {every}th) of blocks", from + every),
+            () if to == from + 1 => format!("rows {from}, {}, … of blocks, one of every {every}", from + every),
             () => format!("rows {from} … {} of every {every} of blocks", to - 1),
         }
     }
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn some_rows_are_those_of_a_period_or_a_run() {
         let words = |wrong: &[usize]| some(wrong, 92).map(|s| s.words());
-        assert_eq!(words(&[3, 7, 15, 91]).unwrap(), "rows 3, 7, … (every 4th) of blocks");
-        assert_eq!(words(&[1, 3, 7, 9, 15, 91, 29]).unwrap(), "rows 1, 3, … (every 2th) of blocks");
+        assert_eq!(words(&[3, 7, 15, 91]).unwrap(), "rows 3, 7, … of blocks, one of every 4");
+        assert_eq!(words(&[1, 3, 7, 9, 15, 91, 29]).unwrap(), "rows 1, 3, … of blocks, one of every 2");
         assert_eq!(words(&[40, 41, 47, 44]).unwrap(), "rows 8 … 15 of every 16 of blocks");
         assert_eq!(words(&[0, 91, 17, 34, 66, 77]), None);
     }
