@@ -110,6 +110,7 @@ mod tests {
             assert!(near || words.starts_with("z/") || words.starts_with("2·z"), "{words}");
         }
         assert!(formulas(Act::Relu, false).is_empty());
+        assert_eq!(of(Act::Silu, false, "divided by itself", &[6.0, -2.0]), [1.0, 1.0]);
     }
 
     #[test]

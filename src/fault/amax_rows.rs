@@ -20,6 +20,8 @@ pub struct SomeRows {
     every: usize,
     from: usize,
     to: usize,
+    /// How many rows there are.
+    n: usize,
 }
 
 /// The rows around the wrong ones of `n`, where these are no more than half of all.
@@ -27,7 +29,7 @@ pub fn some(wrong: &[usize], n: usize) -> Option<SomeRows> {
     (!wrong.is_empty()).then_some(())?;
     let around = |every: usize| {
         let ends = wrong.iter().map(|r| r % every).fold((every, 0), |m, r| (m.0.min(r), m.1.max(r + 1)));
-        SomeRows { every, from: ends.0, to: ends.1 }
+        SomeRows { every, from: ends.0, to: ends.1, n }
     };
     // The fewest of all; of as many the shortest period.
     let all = PERIODS.into_iter().filter(|p| 2 * p <= n).chain([n]).map(around);
@@ -40,8 +42,9 @@ impl SomeRows {
         (self.from..self.to).contains(&(row % self.every))
     }
     pub fn words(&self) -> String {
-        let SomeRows { every, from, to } = *self;
+        let SomeRows { every, from, to, n } = *self;
         match () {
+            () if every == n => format!("rows {from} … {} of blocks", to - 1),
             () if to == from + 1 => format!("rows {from}, {}, … of blocks, one of every {every}", from + every),
             () => format!("rows {from} … {} of every {every} of blocks", to - 1),
         }
@@ -135,7 +138,7 @@ mod tests {
         let words = |wrong: &[usize]| some(wrong, 92).map(|s| s.words());
         assert_eq!(words(&[3, 7, 15, 91]).unwrap(), "rows 3, 7, … of blocks, one of every 4");
         assert_eq!(words(&[1, 3, 7, 9, 15, 91, 29]).unwrap(), "rows 1, 3, … of blocks, one of every 2");
-        assert_eq!(words(&[40, 41, 47, 44]).unwrap(), "rows 8 … 15 of every 16 of blocks");
+        assert_eq!(words(&[40, 41, 47, 44]).unwrap(), "rows 40 … 47 of blocks");
         assert_eq!(words(&[0, 91, 17, 34, 66, 77]), None);
     }
 }
