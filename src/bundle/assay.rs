@@ -5,8 +5,8 @@ use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
-    Bundle, Out, cast, casts, clamped, clipped, decoded, encoders, exchange, formula, group_index, operand_bytes, order,
-    recipes, router, second, stages, tail_tokens, there, ties, zero_blocks,
+    Bundle, Out, affine_codes, cast, casts, clamped, clipped, decoded, encoders, exchange, formula, group_index, operand_bytes,
+    order, recipes, router, second, stages, tail_tokens, there, ties, zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -133,6 +133,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         let zero = if of_values.as_ref().is_some_and(of_all) { None } else { zero() };
         zero.or_else(|| clipped::of_a_twin(bundle))
             .or(of_values)
+            .or_else(|| affine_codes::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))
             .or_else(|| clipped::of_another_format(bundle))
@@ -158,6 +159,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             .or_else(|| router::explain(bundle, found.judgement()))
             .or_else(|| clamped::explain(bundle, &found))
             .or_else(beside)
+            .or_else(|| clipped::named(bundle, found.diagnosis.as_ref()))
     {
         let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(other.clone()));
         d.findings = vec![other];

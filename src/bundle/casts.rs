@@ -81,7 +81,9 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
                 .or_else(|| cast.flat())
                 .or_else(|| cast.flat_blocks())
                 .or_else(|| cast.in_parts())
+                .or_else(|| cast.in_passes())
                 .or_else(|| cast.of_neighbours_values())
+                .or_else(|| cast.of_one_vector())
                 .or_else(|| unwritten::foreign(x, q))
                 .or_else(|| cast.unwritten_groups())
         }

@@ -9,10 +9,10 @@
 //! these codes do not reach: r = 448/240 in e4m3fnuz. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
 //! scale) makes other numbers.
 
-use super::Bundle;
+use super::{Bundle, casts};
 use crate::compare::digits::apart;
 use crate::fault::solve::segment::lines;
-use crate::fault::{Class, Finding};
+use crate::fault::{Class, Diagnosis, Finding};
 use crate::job::Data;
 use crate::op::Op;
 use crate::quant::Zero;
@@ -210,6 +210,12 @@ pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
     all.iter().enumerate().filter(is_zero).for_each(|(s, _)| (rows[s / grid.1], groups[s % grid.1]) = (true, true));
     let words = format!("scale_inv of rows {}, groups {} of the grid is 0: it is not written", lines(&rows), lines(&groups));
     Some(Finding::solved(Class::SilentSkip, "out.scales_unwritten", words))
+}
+
+/// Codes that are within every bound: what their scales are of, where these contradict the values and nothing else has a name.
+pub(super) fn named(bundle: &Bundle, found: Option<&Diagnosis>) -> Option<Finding> {
+    let nameless = found.is_none_or(|d| d.findings.is_empty());
+    (nameless && contradiction(bundle).is_some()).then(|| casts::explain(bundle))?
 }
 
 /// FP8 formats that give the same bytes other numbers: OCP's, and those whose exponent's bias is one more.

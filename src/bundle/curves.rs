@@ -81,6 +81,12 @@ pub fn explain(all: &[Element], gated: bool) -> Option<String> {
     None
 }
 
+/// Whether `y` is within what cancels of a result of this size before it is stored in this cell.
+pub fn cancels(size: f64, (low, high): (f64, f64), y: f64) -> bool {
+    let slack = CANCELS * size.abs();
+    low - slack <= y && y <= high + slack
+}
+
 /// Whether `y` is what this element may have been, to the rounding of the terms that make it.
 pub fn makes(e: &Element, y: f64) -> bool {
     let slack = SLACK * y.abs() + CANCELS * (e.x * e.gate).abs();

@@ -7,7 +7,7 @@
 //! ```
 
 use super::assay::Answer;
-use super::{Bundle, decoded_words, packed_scales};
+use super::{Bundle, decoded_words, packed_scales, widened, zero_index};
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
@@ -114,7 +114,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let mut this = Decoded { q, actual: &part.actual, cells, wrong: Vec::new(), zero };
     this.wrong = (0..part.actual.len()).filter(|at| !this.is(*at, this.right(*at))).collect();
     (this.wrong.len() >= LEAST).then_some(())?;
-    let named = this.levels().or_else(|| this.table()).or_else(|| this.scales());
+    let named = this.levels().or_else(|| this.zero_points()).or_else(|| this.table()).or_else(|| this.scales());
+    let named = named.or_else(|| this.of_words());
     let elsewhere =
         |at: usize, from: usize, scale: usize| this.is(at, this.q.affine(this.group(scale)).value(this.value(from)));
     let (class, variant, words) = named.or_else(|| decoded_words::explain(q, &elsewhere, &this.wrong))?;
@@ -203,6 +204,52 @@ impl Decoded<'_> {
         Some((*class, "a.levels", format!("{words}{place}")))
     }
 
+    /// The zero point that each group was given, where these are other numbers.
+    fn zero_points(&self) -> Option<Named> {
+        let Zero::Integer(stored) = self.q.zero() else { return None };
+        // One for every group, from its first element that says one.
+        let mut used: Vec<Option<f64>> = vec![None; stored.len()];
+        for (at, (low, high)) in self.cells.iter().enumerate() {
+            let g = self.group(at);
+            let unit = self.q.affine(g).unit;
+            if used[g].is_none() && unit != 0.0 && unit.is_finite() && low.is_finite() && high.is_finite() {
+                let (z, off) = (self.value(at) - 0.5 * (low + high) / unit, 0.5 * ((high - low) / unit).abs());
+                used[g] = Some(z.round()).filter(|whole| off < 0.25 && (z - whole).abs() <= off + 1e-3);
+            }
+        }
+        let grid = self.q.granularity().grid(self.q.rows(), self.q.cols());
+        let scales: Vec<f64> = (0..stored.len()).map(|g| self.q.affine(g).unit).collect();
+        let stored: Vec<f64> = stored.iter().map(|z| f64::from(*z)).collect();
+        let made = |zero: &[f64]| {
+            let is = |at: &usize| {
+                let g = self.group(*at);
+                self.is(*at, (self.value(*at) - zero[g]) * scales[g])
+            };
+            (0..self.actual.len()).filter(is).count() as f64 >= SHARE * self.actual.len() as f64
+        };
+        zero_index::explain(&zero_index::Zeros { grid, stored: &stored, scales: &scales, used: &used, made: &made })
+    }
+
+    /// Codes that are widened in words of several, with the bits of a neighbour left in.
+    fn of_words(&self) -> Option<Named> {
+        let (inside, place) = self.place();
+        let cols = self.q.cols();
+        let made = |of: &dyn Fn(u8, u8) -> f64, other: &dyn Fn(usize) -> Option<usize>, lane: &dyn Fn(usize) -> bool| {
+            let is = |at: &&usize| {
+                let (row, j) = (**at / cols * cols, **at % cols);
+                let other = if lane(j) { other(j).filter(|o| *o < cols).map(|o| self.q.codes()[row + o]) } else { None };
+                let v = other.map_or_else(|| self.value(**at), |other| of(self.q.codes()[**at], other));
+                self.is(**at, self.q.affine(self.group(**at)).value(v))
+            };
+            let share = |all: &[usize]| all.iter().filter(is).count() as f64 >= SHARE * all.len() as f64;
+            let few: Vec<usize> = self.wrong.iter().copied().step_by(self.wrong.len().div_ceil(64)).collect();
+            share(&few) && share(&self.wrong) && share(&inside)
+        };
+        let words = widened::explain(self.q.format(), &made)?;
+        let place = if inside.len() == self.actual.len() { String::new() } else { place };
+        Some((Class::BitsReinterpreted, "a.neighbour_bits", format!("{words}{place}")))
+    }
+
     /// The value that each code was given.
     fn table(&self) -> Option<Named> {
         let f = self.q.format();
@@ -254,6 +301,42 @@ impl Decoded<'_> {
         Some((class, "a.table", words))
     }
 
+    /// Scales of tiles of 128 rows that are read as if their rows stood in another order, with or without the second level.
+    fn swizzled(&self, groups: &[Entry]) -> Option<Named> {
+        let (rows, cols) = self.q.granularity().grid(self.q.rows(), self.q.cols());
+        let known: Vec<usize> = (0..groups.len()).filter(|g| groups[*g].count() > 0).collect();
+        (rows > 4 && !known.is_empty()).then_some(())?;
+        type Order = (&'static str, fn(usize) -> usize);
+        let orders: [Order; 2] = [
+            ("4 apart (row r at (r / 4)·16 + (r mod 4)·4) where they stand 32 apart", |r| r % 4 * 32 + r / 4),
+            ("32 apart (row r at (r mod 32)·16 + (r / 32)·4) where they stand 4 apart", |r| r % 32 * 4 + r / 32),
+        ];
+        orders.iter().find_map(|(words, order)| {
+            [true, false].into_iter().find_map(|with_level| {
+                let used = |g: usize, order: &dyn Fn(usize) -> usize| {
+                    let (r, c) = (g / cols, g % cols);
+                    let from = r / 128 * 128 + order(r % 128);
+                    // Rows of padding have scales of 0.
+                    let s = if from < rows { f64::from(self.q.scale_inv()[from * cols + c]) } else { 0.0 };
+                    s * if with_level { f64::from(self.q.over(g).0) } else { 1.0 }
+                };
+                let is = |g: &&usize| groups[**g].holds(used(**g, order));
+                // Scales that are alike are in any order.
+                let told = known.iter().filter(|g| !groups[**g].holds(used(**g, &|r| r))).nth(LEAST - 1).is_some();
+                let few = known.iter().step_by(known.len().div_ceil(64));
+                let all = few.clone().filter(is).count() == few.count() && known.iter().filter(is).count() == known.len();
+                (told && all).then(|| {
+                    let level = if with_level { "" } else { "; and the second level, the global scale, is not multiplied" };
+                    let padding = if rows % 128 > 0 { ", rows of padding have 0" } else { "" };
+                    let words = format!(
+                        "scales in tiles of 128 rows and 4 groups are read as if their rows stood {words}{padding}{level}"
+                    );
+                    (Class::ScaleLayout, "a.swizzle", words)
+                })
+            })
+        })
+    }
+
     /// The scale that each group was given: a function of the one stored, or another's.
     fn scales(&self) -> Option<Named> {
         self.zero.is_empty().then_some(())?;
@@ -287,6 +370,9 @@ impl Decoded<'_> {
         {
             let words = format!("the scale of group (r, c) of the {}×{} grid is that of {}", grid.0, grid.1, way.words);
             return Some((way.kind.class(), "a.index", words));
+        }
+        if let Some(found) = self.swizzled(&groups) {
+            return Some(found);
         }
         let solved: Vec<Option<(f64, f64)>> = groups.iter().map(|e| (e.finite > 0).then_some((e.low, e.high))).collect();
         if let Some(found) = packed_scales::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>(), grid.1) {

@@ -5,7 +5,7 @@
 //! ```
 //! The earlier values are nowhere to be read, so it is told by likelihood: what the codes of the rectangle are worth as those of values about so far
 //! from these, against the best of what else makes codes beside the right ones: steps by chance, flipped bits, stochastic rounding, other values.
-//! What makes codes from their values alone, or by a factor of a row or of a column, is none of it.
+//! What makes codes from their values alone, or by a factor of a row, of a column or of a group, is none of it.
 
 use super::encoders::{Cast, Named};
 use crate::fault::Class;
@@ -79,9 +79,10 @@ impl Cast<'_> {
             && balanced(count(&|at| at / cols < row), above)
             && balanced(count(&|at| at % cols < col), left);
         even.then_some(())?;
-        // No factor of a row or a column makes its codes larger and smaller.
+        // No factor of a row, of a column or of a group makes its codes larger and smaller.
+        let groups = self.q.scale_inv().len();
         let by_lines = |line: &dyn Fn(usize) -> usize| {
-            let mut all = vec![[0usize; 2]; self.q.rows().max(cols)];
+            let mut all = vec![[0usize; 2]; self.q.rows().max(cols).max(groups)];
             wrong.iter().for_each(|at| all[line(*at)][usize::from(larger(*at))] += 1);
             let (mut both, mut expected) = (0.0, 0.0);
             for n in all.iter().filter(|n| **n != [0, 0]) {
@@ -90,7 +91,8 @@ impl Cast<'_> {
             }
             2.0 * both >= expected
         };
-        (by_lines(&|at| at / cols) && by_lines(&|at| at % cols)).then_some(())?;
+        let of_group = |at: usize| self.q.scale_index(at / cols, at % cols);
+        (by_lines(&|at| at / cols) && by_lines(&|at| at % cols) && by_lines(&of_group)).then_some(())?;
 
         let n = down.len() * across.len();
         let all = (0..n)

@@ -118,6 +118,38 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     }),
     (
         Class::ScaleRerounded,
+        "multiplier_whole",
+        "the multiplier is rounded to a whole number before values are multiplied by it",
+        |e| multiplied(e, (e.format.max_finite() / e.amax).round_ties_even()),
+    ),
+    (
+        Class::ScaleRerounded,
+        "multiplier_whole",
+        "the multiplier is cut to a whole number before values are multiplied by it",
+        |e| multiplied(e, (e.format.max_finite() / e.amax).trunc()),
+    ),
+    (
+        Class::ScaleRerounded,
+        "multiplier_whole",
+        "1/scale_inv is rounded to a whole number before values are multiplied by it",
+        |e| multiplied(e, (1.0 / e.inverse).round_ties_even()),
+    ),
+    (
+        Class::ScaleRerounded,
+        "multiplier_whole",
+        "1/scale_inv is cut to a whole number before values are multiplied by it",
+        |e| multiplied(e, (1.0 / e.inverse).trunc()),
+    ),
+    (Class::ScaleRerounded, "scale_whole", "scale_inv is rounded to a whole number before values are divided by it", |e| {
+        let whole = e.inverse.round_ties_even();
+        (whole > 0.0).then(|| nearest(e.format, e.x / whole + e.zero))
+    }),
+    (Class::ScaleRerounded, "scale_whole", "scale_inv is cut to a whole number before values are divided by it", |e| {
+        let whole = e.inverse.trunc();
+        (whole > 0.0).then(|| nearest(e.format, e.x / whole + e.zero))
+    }),
+    (
+        Class::ScaleRerounded,
         "exact_scale",
         "codes are made with amax over the format's maximum; the scale stored beside them is rounded afterwards",
         |e| {

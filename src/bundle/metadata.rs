@@ -177,7 +177,7 @@ impl Meta {
         Ok(Meta {
             op,
             params,
-            a: by("a", first, of_operands)?,
+            a: by("a", first, of_operands || op == Op::Dequantize)?,
             b: by("b", second, of_operands)?,
             out: by("out", first, of_result)?,
             recipe,

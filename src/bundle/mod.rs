@@ -8,7 +8,9 @@
 mod activation_steps;
 #[cfg(test)]
 mod activation_tests;
+mod affine_codes;
 pub mod answer;
+mod approximated;
 pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
@@ -66,6 +68,7 @@ mod moved;
 mod named_tests;
 mod neighbour_codes;
 mod norms;
+mod one_vector;
 pub(crate) mod operand;
 mod operand_bytes;
 mod order;
@@ -73,6 +76,7 @@ mod order;
 mod outside_tests;
 mod packed_scales;
 mod part_global;
+mod passes;
 mod pieces;
 mod pitched;
 pub(crate) mod recipes;
@@ -106,12 +110,15 @@ mod thread_tests;
 mod tied;
 mod ties;
 #[cfg(test)]
+mod told_apart_tests;
+#[cfg(test)]
 mod told_tests;
 #[cfg(test)]
 mod unseen_tests;
 mod unwritten;
 mod unwritten_groups;
 mod weights;
+mod widened;
 mod words;
 mod write;
 mod written;
@@ -119,6 +126,7 @@ mod written;
 mod written_tests;
 mod wrong_codes;
 mod zero_blocks;
+mod zero_index;
 
 pub use empty::Empty;
 pub use file::File;

@@ -164,6 +164,7 @@ pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize
     parts(&table, what, &mut add);
     flat(&table, what, &mut add);
     others(op, rows, (&table, &known), what, &mut add);
+    slots::sums(op, rows, &table, what, &mut add);
     if found.is_empty() {
         let (n, prefix): (f64, Vec<Vec<f64>>) = (table[0].n(), table.into_iter().map(|r| r.prefix).collect());
         let bounds = known.iter().filter(|(_, (_, high))| high.is_finite());
@@ -469,6 +470,7 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 mod by_hand;
 pub mod narrow;
 pub mod runs;
+pub mod slots;
 
 #[cfg(test)]
 mod tests {

@@ -437,6 +437,7 @@ impl Norm<'_> {
         add("the mean is that of all rows".into(), &|_| every);
         if self.layer() {
             slices::means(self, &mut add);
+            moments::slots::means(self.rows, &mut add);
         }
         if let Some(padded) = padding::means(self, known).filter(|_| self.layer()) {
             add(padded.words, &|i| padded.of[i]);

@@ -1,7 +1,8 @@
 //! What is wrong beside what explains the result: scales and an amax that wrong codes do not make, told behind the name.
 
-use super::Bundle;
 use super::assay::{Answer, with_evidence};
+use super::{Bundle, copies};
+use crate::QTensor;
 use crate::compare::Verdict;
 use crate::fault::{self, Class};
 use crate::job::Data;
@@ -14,8 +15,12 @@ pub fn tell(bundle: &Bundle, found: &mut Answer) {
     let scales = || with_evidence(bundle, &found.assayed, fault::chosen::other_scales);
     let scales = if encoded && found.reason.contains("scale_inv[") { scales() } else { None };
     let amax = part_amax(bundle, found).or_else(|| other_amax(found));
+    let copy = other_copy(bundle, found);
     let Some(first) = found.diagnosis.as_mut().and_then(|d| d.findings.first_mut()) else { return };
     first.detail += &scales.unwrap_or_default();
+    if let Some(words) = copy.filter(|_| !first.variant.contains("transpose")) {
+        first.detail += &words;
+    }
     if let Some(words) = amax.filter(|_| !(first.class == Class::AmaxScope || first.fault.contains("amax"))) {
         first.detail += &words;
     }
@@ -69,6 +74,29 @@ fn part_amax(bundle: &Bundle, found: &Answer) -> Option<String> {
     let amax = bundle.out.amax.filter(|_| is_cast && of_codes)?;
     let part = fault::amax::parts_of(bundle.a.high.as_ref()?, amax).into_iter().next()?;
     Some(format!("; and {}", part.words))
+}
+
+/// Codes of the transposed copy that are neither those beside it nor the right ones: what is wrong with the codes does not make them.
+fn other_copy(bundle: &Bundle, found: &Answer) -> Option<String> {
+    let (Some(copy), Data::Quantized(q), Some(x)) = (&bundle.out.transpose, &bundle.out.d, bundle.a.high.as_ref()) else {
+        return None;
+    };
+    let is_named = found.diagnosis.as_ref().is_some_and(|d| !d.findings.is_empty());
+    let Data::Quantized(right) = &found.assayed.model.as_ref()?.parts.first()?.d else { return None };
+    let (rows, cols, n) = (q.rows(), q.cols(), q.codes().len());
+    let same = right.scale_inv() == q.scale_inv() && right.codes().len() == n && copy.len() == n && x.data().len() == n;
+    (found.verdict == Verdict::Fail && is_named && same && right.codes() != q.codes()).then_some(())?;
+    // Of the codes beside it where it is theirs, else of the right ones.
+    let mut parts = right.clone().into_parts();
+    for (at, code) in parts.codes.iter_mut().enumerate() {
+        let own = q.codes()[at];
+        if copy[at % cols * rows + at / cols] == own {
+            *code = own;
+        }
+    }
+    let of = QTensor::new(parts).ok()?;
+    let (_, _, words) = copies::explain(copy, x, &of)?;
+    Some(format!("; and {words}"))
 }
 
 /// What is wrong with codes by the scales beside them.

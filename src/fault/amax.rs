@@ -8,7 +8,7 @@
 use super::diagnose::Finding;
 use super::predict::Scene;
 use super::solve::address::gcd;
-use super::{Class, edit, inject};
+use super::{Class, amax_rows, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
 use crate::order::Order as _;
@@ -60,6 +60,18 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
         for first in 0..step {
             let words = format!("amax is over every {step}th element of a block alone, from element {first} on");
             all.push(place(words, tile, move |_, c| c % step == first));
+        }
+    }
+    // Of each vector some lanes: the last one is forgotten, or some are asked for.
+    for lanes in [4usize, 8, 16, 32].into_iter().filter(|l| *l < width) {
+        for one in 0..lanes {
+            let words = format!("amax does not see element {one} of each {lanes} of a block");
+            all.push(place(words, tile, move |_, c| c % lanes != one));
+        }
+        for few in [2, lanes / 2].into_iter().filter(|n| *n > 1 && *n < lanes) {
+            let words = |end| format!("amax is over the {end} {few} of each {lanes} elements of a block alone");
+            all.push(place(words("first"), tile, move |_, c| c % lanes < few));
+            all.push(place(words("last"), tile, move |_, c| c % lanes >= lanes - few));
         }
     }
     let roundest = |n: usize| {
@@ -137,7 +149,47 @@ pub fn over(scene: &Scene) -> Option<String> {
         let seen = seen_by(x, c);
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
-    all.into_iter().take(most).find(is).map(|c| c.words)
+    let all = telling(all, x, q, actual, right);
+    if let Some(found) = all.iter().take(most).find(|c| is(c)) {
+        return Some(found.words.clone());
+    }
+    // In some rows of blocks alone, where the others are right: a warp of several, a tile.
+    let (rows, n) = (q.granularity().grid(x.rows(), x.cols()).1, actual.len());
+    let wrong: Vec<usize> = (0..n).filter(|g| actual[*g] != right[*g]).map(|g| g / rows.max(1)).collect();
+    let some = amax_rows::some(&wrong, n / rows.max(1))?;
+    let in_some = |c: &&Change| {
+        let seen: Vec<f32> = (0..x.data().len())
+            .map(|at| (at / x.cols(), at % x.cols()))
+            .map(|(i, j)| if some.has(i / tile.0) { (c.of)(x, i, j) } else { x.row(i)[j] })
+            .collect();
+        let need = need + amax_rows::BITS;
+        seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
+    };
+    all.iter().take(most).find(in_some).map(|c| format!("{}, in {}", c.words, some.words()))
+}
+
+/// Wrong blocks that are asked first, and elements of them all together, at most.
+const FIRST: usize = 32;
+const ELEMENTS: usize = 1 << 16;
+
+/// The changes that see another largest magnitude in the first wrong blocks: a scale of the block's own amax is wrong for no other.
+fn telling(mut all: Vec<Change>, x: &Tensor, q: &QTensor, actual: &[f64], right: &[f64]) -> Vec<Change> {
+    let ((height, width), across) = (q.granularity().tile(x.rows(), x.cols()), q.granularity().grid(x.rows(), x.cols()).1);
+    let wrong: Vec<usize> = (0..actual.len()).filter(|g| actual[*g] != right[*g]).take(FIRST).collect();
+    if q.level().is_some() || wrong.len() * height * width > ELEMENTS {
+        return all;
+    }
+    let other = |c: &Change, g: usize| {
+        let (mut own, mut seen) = (0f32, 0f32);
+        for i in (g / across * height..x.rows()).take(height) {
+            for j in (g % across * width..x.cols()).take(width) {
+                (own, seen) = (own.max(x.row(i)[j].abs()), seen.max((c.of)(x, i, j).abs()));
+            }
+        }
+        own != seen
+    };
+    all.retain(|c| wrong.iter().all(|g| other(c, *g)));
+    all
 }
 
 fn scale_tells(ratio: f64) -> f64 {

@@ -72,7 +72,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::DegenerateBlock, "out.scale_zero", words)
     } else if let (true, Some(words)) = (right.len() == 1, of_part(&e, q, first)) {
         (Class::AmaxScope, "out.amax_over", format!("the scale is of another amax: {words}"))
-    } else if let Some(words) = down(&largest(&e, q)?, q, actual, right) {
+    } else if let Some(words) = down(&largest(&e, q)?, q, actual, right).or_else(|| up(&largest(&e, q)?, q, actual, right)) {
         (Class::RangeRule, "out.exponent", words)
     } else if same && ratios.len() * 10 > right.len() * 9 {
         let other = q.format().max_finite() / first;
@@ -84,6 +84,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's{why}"))
     } else if let Some(words) = super::amax::over(scene) {
         (Class::AmaxScope, "out.amax_over", words)
+    } else if let Some(words) = earlier_rows(&e, q, actual, right) {
+        (Class::AmaxScope, "out.amax_rows", words)
     } else if let Some(words) = super::amax_of::elsewhere(q.granularity().grid(q.rows(), q.cols()), actual, right) {
         (Class::AmaxScope, "out.amax_of", words)
     } else if let Some(words) = of_amax_alone(&largest(&e, q)?, actual) {
@@ -187,6 +189,16 @@ fn down(amax: &[f64], q: &QTensor, actual: &[f64], right: &[f64]) -> Option<Stri
     super::exponents::of_some(q, amax, actual, right)
 }
 
+/// Exponents of amax that are rounded up where the rule cuts them: that of a power of two stays, where another number in its place would double it too.
+fn up(amax: &[f64], q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
+    let unit = q.format().max_finite().log2().floor().exp2();
+    let whole = |g: &usize| amax[*g].log2().fract() == 0.0;
+    let known: Vec<usize> = (0..amax.len().min(actual.len())).filter(|g| amax[*g] > 0.0).collect();
+    let raised = |g: &usize| actual[*g] == amax[*g].log2().ceil().exp2() / unit && (actual[*g] == right[*g]) == whole(g);
+    (known.iter().any(whole) && known.iter().all(raised)).then_some(())?;
+    super::exponents::of_some(q, amax, actual, right)
+}
+
 /// The largest magnitude of every block.
 fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
     let Operand::High(x) = e.job.operands.get(0)? else { return None };
@@ -196,6 +208,14 @@ fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
         *of = of.max(f64::from(v.abs()));
     }
     Some(all)
+}
+
+/// Columns of an earlier row that the amax of a group also covers.
+fn earlier_rows(e: &Evidence, q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
+    let Operand::High(x) = e.job.operands.get(0)? else { return None };
+    let amax = largest(e, q)?;
+    let used: Vec<f64> = amax.iter().zip(actual.iter().zip(right)).map(|(m, (a, r))| m * a / r).collect();
+    super::amax_rows::earlier(x, q.granularity().tile(x.rows(), x.cols()), &used, &amax)
 }
 
 /// The columns whose amax the scales of rows are of, where it is not all of them.

@@ -290,8 +290,11 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     if let Some(least) = findings.first().map(|f| f.freedom) {
         findings.retain(|f| f.freedom <= least);
     }
-    if findings.is_empty() {
-        findings.extend(super::chosen::scales(&scene));
+    // Codes that are those of wrong scales beside them: a number that was fitted to what saturates with them says nothing of these scales.
+    if findings.first().is_none_or(|f| f.freedom > 0 && !f.exact)
+        && let Some(scales) = super::chosen::scales(&scene)
+    {
+        findings = vec![scales];
     }
     if findings.first().is_some_and(|f| AMAX.contains(&&f.fault[..])) {
         let seen = super::amax::seen(&scene);

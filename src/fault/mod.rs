@@ -12,6 +12,7 @@
 
 pub mod amax;
 pub mod amax_of;
+mod amax_rows;
 mod assayed;
 pub mod beside;
 pub mod card;

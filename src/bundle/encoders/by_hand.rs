@@ -97,6 +97,23 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
             let exact = e.amax / g.most();
             if s <= 2.0 * exact && exact <= 2.0 * s { at(x / exact) } else { None }
         }
+        "the multiplier is rounded to a whole number before values are multiplied by it" => {
+            times((g.most() / e.amax).round_ties_even())
+        }
+        "the multiplier is cut to a whole number before values are multiplied by it" => times((g.most() / e.amax).floor()),
+        "1/scale_inv is rounded to a whole number before values are multiplied by it" => times((1.0 / s).round_ties_even()),
+        "1/scale_inv is cut to a whole number before values are multiplied by it" => times((1.0 / s).floor()),
+        "scale_inv is rounded to a whole number before values are divided by it" => {
+            // 1.75 is 2, 0.6 is 1, what is smaller is 0 and divides nothing.
+            if s > 0.5 { at(x / (s + 0.5).floor() + z) } else { None }
+        }
+        "scale_inv is cut to a whole number before values are divided by it" => {
+            if s >= 1.0 {
+                at(x / s.floor() + z)
+            } else {
+                None
+            }
+        }
         "codes are cut toward zero" => Some(g.toward_zero(y + z)),
         "ties are rounded away from zero" => Some(g.nearest_by(y + z, |_| y + z > 0.0)),
         "ties are rounded upward" => Some(g.nearest_by(y + z, |_| true)),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bundle::by_hand::{Hand, all_seen, bf16, f16, rows, same, which};
+use crate::op::Act;
 use std::collections::BTreeSet;
 
 /// A column of a row of a norm.
@@ -253,4 +254,31 @@ fn norms_by_hand() {
     assert_eq!(widths, ["36", "24", "18", "12", "9", "8"]);
     // And at most 128 of them.
     assert!(heads(Op::Rmsnorm, 2048).last().unwrap().words.contains("each 16 columns"));
+}
+
+#[test]
+fn some_norms_of_two_columns() {
+    let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
+    let of = |op, words: &str| {
+        let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2 };
+        let all = of_norm(op, "gamma", 2);
+        (all.iter().find(|f| f.words == words).unwrap().made)(&at)
+    };
+    let r = 12.5f64.sqrt();
+    assert_eq!(of(Op::Rmsnorm, ""), [6.0 / r + 0.5, 4.0 / r]);
+    assert_eq!(of(Op::Rmsnorm, "mean and variance are those of row i − 1"), [6.0 / 50f64.sqrt() + 0.5, 4.0 / 50f64.sqrt()]);
+    assert_eq!(of(Op::Rmsnorm, "column j takes gamma[j + 1], wrapped"), [3.0 / r + 0.5, 8.0 / r]);
+    assert_eq!(of(Op::Layernorm, "beta is not added"), [-2.0, 1.0]);
+}
+
+#[test]
+fn formulas_have_words_but_the_right_one() {
+    for all in [
+        of_norm(Op::Rmsnorm, "gamma", 96),
+        of_norm(Op::Layernorm, "gamma", 96),
+        gates::activations(Op::Gated, Act::Silu),
+        gates::activations(Op::Activation, Act::Relu),
+    ] {
+        assert!(all[0].words.is_empty() && all[1..].iter().all(|f| !f.words.is_empty()));
+    }
 }

@@ -5,8 +5,8 @@ use super::given::Given;
 use super::segment::lines;
 use super::system::{System, Theory};
 use crate::Zero;
-use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::fault::{Class, whereabouts};
 use std::sync::Arc;
 
 /// Theories of the zero points of one side on top of `base`, which has them right.
@@ -49,6 +49,14 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
     let size = whole[first].abs();
     let direction = if whole[first] > 0.0 { "large" } else { "small" };
     let which: Vec<bool> = whole.iter().map(|d| *d != 0.0).collect();
+    // Rows and groups of the grid, where they hold no cell that would have shown; else the cells by their numbers.
+    let in_place = |would: &dyn Fn(usize) -> bool| {
+        let hidden: Vec<usize> =
+            (0..whole.len()).filter(|c| whole[*c] == 0.0 && cells.within[*c].is_finite() && would(*c)).collect();
+        let found = whereabouts::place((grid.rows, grid.cols), ["rows", "groups"], &changed, &hidden);
+        let of_grid = |place: String| format!("{place} of the {}×{} grid", grid.rows, grid.cols);
+        found.filter(|p| !p.is_empty()).map_or_else(|| format!(" in cells {} of the grid", lines(&which)), of_grid)
+    };
     let mut t = Theory::new(Class::ZpOffset, who, format!("{who}.offset"), String::new());
     t.bits = 8.0 + 2.0 * changed.len() as f64;
     t.freedom = changed.len();
@@ -59,7 +67,7 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
         }
         Some(z) if changed.iter().all(|c| whole[*c] + z[*c] == whole[first] + z[first]) => {
             t.class = Class::ZpCorrection;
-            let place = if every { String::new() } else { format!(" in cells {} of the grid", lines(&which)) };
+            let place = if every { String::new() } else { in_place(&|c| z[c] != whole[first] + z[first]) };
             format!("{} is used instead of the zero points of {who}{place}", whole[first] + z[first])
         }
         Some(z) if changed.iter().all(|c| z.contains(&(whole[*c] + z[*c]))) && !same => {
@@ -67,7 +75,7 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
             t.variant = format!("{who}.zero_index");
             format!("the zero points of {who} are taken from other places: cells {} of the grid", lines(&which))
         }
-        _ if same => format!("the zero points of {who} are {size} too {direction} in cells {}", lines(&which)),
+        _ if same => format!("the zero points of {who} are {size} too {direction}{}", in_place(&|_| true)),
         _ => format!(
             "the zero points of {who} are off by whole steps: {} in cell {first}, … (cells {})",
             whole[first],
@@ -78,6 +86,7 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
         t.bits = 10.0;
     }
     let (grid, own_tile, own_cols) = (*grid, g.tile, g.grid.1);
+    let lowered = whole[first];
     let shift = move |i: usize, k: usize| whole[grid.cell(i, k)];
     match &g.zero {
         Some((z, mid)) => {
@@ -93,7 +102,15 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
         }
         None => {
             matches!(g.q.as_ref()?.zero(), Zero::None).then_some(())?;
-            t.detail = format!("{}, where none are stored", t.detail);
+            // Half the codes' range: signed codes that were made unsigned.
+            let half = f64::from(1u32 << (g.q.as_ref()?.format().bits() - 1));
+            let why = match same && lowered == -half {
+                true => format!(
+                    ": {half} is added to its codes, which makes them unsigned, and {half} times the sum of what they multiply is not taken off again there"
+                ),
+                false => String::new(),
+            };
+            t.detail = format!("{}, where none are stored{why}", t.detail);
             let right = g.values.clone();
             let columns = g.k;
             let steps: Vec<f64> = g.q.as_ref()?.scale_inv().iter().map(|x| f64::from(*x) * g.global).collect();
