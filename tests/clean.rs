@@ -26,7 +26,7 @@ fn no_right_result_fails() {
 }
 
 /// Batches of other seeds that once raised an alarm, by the mechanism that was wrong.
-const ONCE: [(&str, &str); 29] = [
+const ONCE: [(&str, &str); 32] = [
     ("2026112101", "blocks-5-3"), // factors scaled first, sorted: block sums are exact, theirs are not
     ("2026112101", "blocks-1000004-0"), // the global scale in every factor
     ("2026112102", "scaled-1000002-1"), // scales a tensor, constant data
@@ -56,6 +56,9 @@ const ONCE: [(&str, &str); 29] = [
     ("2026112401", "blocks-82000-3-18"), // f32 sums on a device whose own unit rounds otherwise
     ("2026120201", "scaled-121000-5"), // a bias that the scales multiply, by chance to the bit
     ("2026112712", "scaled-1419001-4"), // exact sums but for one rounding of a partial sum as large as half of all products
+    ("20261129", "blocks-205000-0-5"), // block steps that take the scales with the products, cut far above the least of them
+    ("20261129", "blocks-29000-3-5"), // the same, where sums in f32 cancel exactly
+    ("20261129", "blocks-303002-2-12"), // and in f32
 ];
 
 #[test]

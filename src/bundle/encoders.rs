@@ -47,6 +47,12 @@ fn encode(f: Format, y: f64, rounding: Rounding) -> f64 {
     f.decode(f.encode(y, rounding, Overflow::Saturate))
 }
 
+/// The format's maximum over amax, where the scale that is stored is its inverse: beside another one it is nearly the right multiplier, and says nothing.
+fn whole_multiplier(e: &Element) -> Option<f64> {
+    let multiplier = e.format.max_finite() / e.amax;
+    ((e.inverse * multiplier - 1.0).abs() < 0.01).then_some(multiplier)
+}
+
 pub fn nearest(f: Format, y: f64) -> f64 {
     encode(f, y, Rounding::NearestEven)
 }
@@ -120,13 +126,13 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         Class::ScaleRerounded,
         "multiplier_whole",
         "the multiplier is rounded to a whole number before values are multiplied by it",
-        |e| multiplied(e, (e.format.max_finite() / e.amax).round_ties_even()),
+        |e| multiplied(e, whole_multiplier(e)?.round_ties_even()),
     ),
     (
         Class::ScaleRerounded,
         "multiplier_whole",
         "the multiplier is cut to a whole number before values are multiplied by it",
-        |e| multiplied(e, (e.format.max_finite() / e.amax).trunc()),
+        |e| multiplied(e, whole_multiplier(e)?.trunc()),
     ),
     (
         Class::ScaleRerounded,

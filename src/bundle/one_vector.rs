@@ -43,6 +43,11 @@ impl Cast<'_> {
         let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c)).filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
+        // A line of one code, or two, is no vector: it is not written.
+        let mut codes: Vec<u8> = (0..length).map(|n| self.q.codes()[place(0, n)]).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        (codes.len() > 2).then_some(())?;
         let met = |n: usize, step: usize| {
             (0..count).step_by(step).fold((f64::NEG_INFINITY, f64::INFINITY), |(low, high), l| {
                 let (from, to) = self.cell(place(l, n), &values);

@@ -7,6 +7,7 @@ use crate::fault::edit::{Which, operand};
 use crate::job::Operand;
 use crate::parallel;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Multiply-adds of a product that is computed again.
 const WORK: usize = 1 << 28;
@@ -58,6 +59,7 @@ fn finished<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
     let mut after = s.clone();
     let one = |at: usize| f(at / s.cols, at % s.cols, s.ideal[at] - s.bias.at(at / s.cols, at % s.cols));
     after.ideal = Cow::Owned(parallel::collect(s.rows * s.cols, one));
+    after.right = Arc::default();
     let is_wrong = after.wrong();
     after.of_wrong(is_wrong)
 }
@@ -71,6 +73,7 @@ fn summed(mut after: System) -> Option<System> {
     };
     let ideal: Vec<f64> = parallel::collect(after.rows * after.cols, one);
     after.ideal = Cow::Owned(ideal);
+    after.right = Arc::default();
     let is_wrong = after.wrong();
     after.of_wrong(is_wrong)
 }

@@ -22,7 +22,7 @@ use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// From here on a factor of a product may be beyond f32.
 const OVERFLOWS: f64 = (1u128 << 96) as f64;
@@ -71,6 +71,8 @@ pub struct System<'s> {
     pub overflows: bool,
     /// What numbered theories sum of these operands.
     pub memo: Option<Arc<Memo>>,
+    /// The right sums, once they are asked for.
+    pub right: Arc<OnceLock<Arc<Vec<f64>>>>,
 }
 
 impl<'s> System<'s> {
@@ -179,6 +181,7 @@ impl<'s> System<'s> {
             region: None,
             overflows: false,
             memo: None,
+            right: Arc::default(),
         })
     }
 
@@ -314,7 +317,7 @@ impl<'s> System<'s> {
     /// The right sums of all elements, without bias.
     pub fn right_sums(&self) -> Arc<Vec<f64>> {
         let one = |at: usize| self.ideal[at] - self.bias.at(at / self.cols, at % self.cols);
-        Arc::new(parallel::numbers(self.rows * self.cols, one))
+        self.right.get_or_init(|| Arc::new(parallel::numbers(self.rows * self.cols, one))).clone()
     }
 
     /// Sum and magnitude of an element, without bias.

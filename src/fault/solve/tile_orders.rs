@@ -93,7 +93,9 @@ pub fn never_reached((rows, cols): (usize, usize), from: usize, by_row: bool) ->
     sizes.into_iter().find_map(|(h, w)| {
         let (p, q) = (rows.div_ceil(h), cols.div_ceil(w));
         let side = if by_row { h } else { w };
-        if !TILES.contains(&(p * q)) || p < 2 || q < 2 || p == q || !from.is_multiple_of(side) {
+        // One row of tiles alone is the last one, whatever was divided.
+        let alone = (if by_row { p } else { q }) <= from / side + 1;
+        if !TILES.contains(&(p * q)) || p < 2 || q < 2 || p == q || alone || !from.is_multiple_of(side) {
             return None;
         }
         let is_lost = |t: usize| if by_row { t / q } else { t % q } >= from / side;
