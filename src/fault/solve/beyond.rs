@@ -15,8 +15,9 @@ pub fn is(s: &System, at: usize) -> bool {
     s.out.is_quantized() && s.ideal[at].abs() > limit(s, at)
 }
 
-/// Where some results are no numbers. Beside a move of results as well.
+/// Where some results of a product are no numbers. Beside a move of results as well. Codes of values have this in their encoders.
 pub fn theory(s: &System) -> Option<Theory> {
+    (!s.alone).then_some(())?;
     let n = s.rows * s.cols;
     let lost = (0..n).any(|at| s.is_wrong[at] && !s.actual[at].is_finite() && s.ideal[at].is_finite());
     (s.out.is_quantized() && lost && (0..n).any(|at| is(s, at))).then_some(())?;
