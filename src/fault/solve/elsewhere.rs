@@ -48,7 +48,7 @@ fn tiles(s: &System) -> Vec<Theory> {
                 let turned = |i: usize, j: usize| (i / b * b + j % b) * n + j / b * b + i % b;
                 m.is_multiple_of(b) && n.is_multiple_of(b) && (0..m * n).all(|t| sources[t] == turned(t / n, t % n))
             };
-            let few = [2usize, 4].into_iter().find(|b| within(*b));
+            let few = [2usize, 4].into_iter().find(|b| within(*b)).filter(|_| !all_turned);
             let turned = all_turned || few.is_some();
             let how = if let Some(b) = few {
                 format!("those of every {b}×{b} are exchanged across the diagonal")
