@@ -50,7 +50,7 @@ fn encode(f: Format, y: f64, rounding: Rounding) -> f64 {
 /// The format's maximum over amax, where the scale that is stored is its inverse: beside another one it is nearly the right multiplier, and says nothing.
 fn whole_multiplier(e: &Element) -> Option<f64> {
     let multiplier = e.format.max_finite() / e.amax;
-    ((e.inverse * multiplier - 1.0).abs() < 0.01).then_some(multiplier)
+    ((e.inverse * multiplier).ln().abs() < 1.03f64.ln()).then_some(multiplier)
 }
 
 pub fn nearest(f: Format, y: f64) -> f64 {

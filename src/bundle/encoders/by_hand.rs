@@ -73,6 +73,7 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
     };
     // Of 52 bits after the first one these are left; no value here is subnormal in f16 or beyond its range.
     let cut = |bits: u32| f64::from_bits(y.to_bits() >> (52 - bits) << (52 - bits));
+    let is_own = e.amax < 1.03 * s * g.most() && s * g.most() < 1.03 * e.amax;
     match words {
         "values are rounded to f16 before they are rounded to codes" => at(f16(y) + z),
         "values are rounded to bf16 before they are rounded to codes" => at(bf16(y) + z),
@@ -98,9 +99,16 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
             if s <= 2.0 * exact && exact <= 2.0 * s { at(x / exact) } else { None }
         }
         "the multiplier is rounded to a whole number before values are multiplied by it" => {
-            times((g.most() / e.amax).round_ties_even())
+            // Only where the scale is that of amax, to three parts in a hundred.
+            if is_own { times((g.most() / e.amax).round_ties_even()) } else { None }
         }
-        "the multiplier is cut to a whole number before values are multiplied by it" => times((g.most() / e.amax).floor()),
+        "the multiplier is cut to a whole number before values are multiplied by it" => {
+            if is_own {
+                times((g.most() / e.amax).floor())
+            } else {
+                None
+            }
+        }
         "1/scale_inv is rounded to a whole number before values are multiplied by it" => times((1.0 / s).round_ties_even()),
         "1/scale_inv is cut to a whole number before values are multiplied by it" => times((1.0 / s).floor()),
         "scale_inv is rounded to a whole number before values are divided by it" => {
