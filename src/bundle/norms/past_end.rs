@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(words, "the mean square also sums the first 32 elements of the next row: rows are taken for 128 columns");
         let words = said(&|i| i % 3 == 1, &|_, j| 0.7 + 0.01 * j as f64);
         assert!(
-            words.contains("; and in rows 1, 4, … 22 (every 3th) columns 0 … 31 are written again by the row before"),
+            words.contains("; and in rows 1, 4, … 22 (every third) columns 0 … 31 are written again by the row before"),
             "{words}"
         );
         assert_eq!(said(&|i| i % 3 == 1, &|i, j| 0.7 + 0.01 * (i * j) as f64), "", "numbers of their own");

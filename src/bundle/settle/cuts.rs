@@ -128,7 +128,14 @@ impl Cut {
             Cut::Even { tile, parts } => format!(", split in {parts} (⌈tiles/{parts}⌉ tiles of {tile} of K each)"),
             Cut::Balanced { tile, parts } => format!(", split in {parts} (tiles of {tile} of K shared out evenly)"),
             Cut::LongLast { tile, parts } => format!(", split in {parts} (tiles of {tile} of K, the rest to the last)"),
-            Cut::Interleaved { tile, parts } => format!(", split in {parts} (every {parts}th tile of {tile} of K)"),
+            Cut::Interleaved { tile, parts } => {
+                let nth = match parts {
+                    2 => "second".to_string(),
+                    3 => "third".to_string(),
+                    n => format!("{n}th"),
+                };
+                format!(", split in {parts} (every {nth} tile of {tile} of K)")
+            }
             Cut::At(at) => format!(", split in 2 at K = {at}"),
             Cut::Blas { most, .. } => format!(", split as OpenBLAS does (blocks of at most {most} of K)"),
         }
@@ -357,7 +364,7 @@ mod tests {
         assert_eq!(Cut::Even { tile, parts }.words(), ", split in 3 (⌈tiles/3⌉ tiles of 64 of K each)");
         assert_eq!(Cut::Balanced { tile, parts }.words(), ", split in 3 (tiles of 64 of K shared out evenly)");
         assert_eq!(Cut::LongLast { tile, parts }.words(), ", split in 3 (tiles of 64 of K, the rest to the last)");
-        assert_eq!(Cut::Interleaved { tile, parts }.words(), ", split in 3 (every 3th tile of 64 of K)");
+        assert_eq!(Cut::Interleaved { tile, parts }.words(), ", split in 3 (every third tile of 64 of K)");
         assert_eq!(Cut::At(192).words(), ", split in 2 at K = 192");
         let order = |o: &[usize]| Join::Order(o.to_vec());
         assert_eq!([order(&[1, 0]).words(2), Join::Tree.words(2)], ["", ""]);

@@ -73,8 +73,9 @@ fn of(s: &System, steps: &Arc<Vec<f64>>, bias: bool) -> Option<Theory> {
     let (rule, bits) = if rises {
         let runs: Vec<(usize, usize)> = (0..s.parts.len())
             .filter_map(|e| {
-                let of = rows.iter().filter(|i| from[**i] == Some(e));
-                Some((*of.clone().next()?, *of.last()?))
+                let mut of = rows.iter().filter(|i| from[**i] == Some(e));
+                let first = *of.next()?;
+                Some((first, of.next_back().copied().unwrap_or(first)))
             })
             .collect();
         let some: Vec<String> = runs

@@ -242,7 +242,12 @@ pub fn lines(v: &[bool]) -> String {
     }
     let step = at[1] - at[0];
     if at.len() > 2 && at.windows(2).all(|w| w[1] - w[0] == step) {
-        return format!("{first}, {}, … {last} (every {step}th)", first + step);
+        let nth = match step {
+            2 => "second".to_string(),
+            3 => "third".to_string(),
+            n => format!("{n}th"),
+        };
+        return format!("{first}, {}, … {last} (every {nth})", first + step);
     }
     if at.len() <= 4 {
         return at.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -329,7 +334,7 @@ mod tests {
     fn lines_are_a_run_a_step_a_few_or_a_share() {
         let of = |at: &[usize]| lines(&those(40, at));
         assert_eq!([of(&[]), of(&[7]), of(&[7, 8]), of(&[7, 8, 9])], ["none", "7", "7 … 8", "7 … 9"]);
-        assert_eq!(of(&[3, 5, 7]), "3, 5, … 7 (every 2th)");
+        assert_eq!(of(&[3, 5, 7]), "3, 5, … 7 (every second)");
         assert_eq!([of(&[3, 5]), of(&[3, 5, 8, 20])], ["3, 5", "3, 5, 8, 20"]);
         assert_eq!(of(&[3, 5, 8, 20, 21]), "5 of 40 from 3 to 21");
         assert_eq!(of(&[0, 10, 20, 30]), "0, 10, … 30 (every 10th)");

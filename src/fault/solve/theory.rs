@@ -222,9 +222,12 @@ pub fn shortest_of(some: &mut [&Theory]) {
     some.order_by(|a, b| a.bits.total_cmp(&b.bits));
 }
 
+/// An element, and what is summed for it.
+type Summed = ((usize, usize), (f64, f64));
+
 /// The last of these numbers is kept: the magnitude and each end of the bound ask for those of one element.
 pub fn last_kept(of: impl Fn(usize, usize) -> (f64, f64) + Send + Sync + 'static) -> Made {
-    let kept: Mutex<Option<((usize, usize), (f64, f64))>> = Mutex::new(None);
+    let kept: Mutex<Option<Summed>> = Mutex::new(None);
     Arc::new(move |i, j| {
         let known = kept.lock().ok().and_then(|x| *x).filter(|x| x.0 == (i, j));
         if let Some((_, made)) = known {

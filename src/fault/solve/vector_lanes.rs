@@ -58,7 +58,7 @@ fn of_lanes(s: &System, shared: &Shared, side: Which, wide: usize, end: usize) -
     );
     let mut t = Theory::new(Class::Addressing, name, format!("{name}.vector_lanes"), words).bits(6.0 + cost(wide));
     // The first lane of each vector is right, as the tail is.
-    let is = |lane: usize| lane < end && lane % wide > 0;
+    let is = |lane: usize| lane < end && !lane.is_multiple_of(wide);
     let (along, across) = (|n: usize| vec![true; n], |n: usize| (0..n).map(is).collect::<Vec<bool>>());
     let (rows, columns) = if side == Which::A { (along(s.rows), across(s.cols)) } else { (across(s.rows), along(s.cols)) };
     t.region = Some(Arc::new(Region { rows, cols: columns, tiles: Vec::new(), words: String::new() }));
