@@ -207,17 +207,7 @@ impl<'a> Region<'a> {
         parts: &[Run],
         blocks: Option<Blocks>,
     ) -> Result<Vec<Sums>> {
-        parts.iter().map(|run| self.part(chain, promote, run, blocks)).collect()
-    }
-
-    fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
-        match blocks.filter(|_| !chain.scales_first()) {
-            Some(blocks) => {
-                let of_blocks = self.of_blocks(chain, promote, run)?;
-                Ok(self.scaled_sums(&of_blocks, blocks))
-            }
-            None => self.sum(chain, promote, run),
-        }
+        self.made(chain, promote, parts, blocks, &mut None)
     }
 
     /// [`Region::parts`] of a cut. Those of the last one are kept: the same with other scales is cheap.
@@ -231,25 +221,32 @@ impl<'a> Region<'a> {
         let of = (chain, promote, cut);
         let new = || Last { of, runs: cut.parts(self.a.k), of_blocks: None, made: None };
         let mut last = self.last.take().filter(|l| l.of == of).unwrap_or_else(new);
-        let blocks = blocks.filter(|_| !chain.scales_first());
         let made = match last.made.take().filter(|m| m.0 == blocks) {
             Some((_, made)) => made,
-            None => Arc::new(match blocks {
-                None => last.runs.iter().map(|run| self.sum(chain, promote, run)).collect::<Result<_>>()?,
-                Some(blocks) => {
-                    let all = match last.of_blocks.take() {
-                        Some(all) => all,
-                        None => last.runs.iter().map(|run| self.of_blocks(chain, promote, run)).collect::<Result<_>>()?,
-                    };
-                    let made = all.iter().map(|of_blocks| self.scaled_sums(of_blocks, blocks)).collect();
-                    last.of_blocks = Some(all);
-                    made
-                }
-            }),
+            None => Arc::new(self.made(chain, promote, &last.runs, blocks, &mut last.of_blocks)?),
         };
         last.made = Some((blocks, made.clone()));
         self.last = Some(last);
         Ok(made)
+    }
+
+    /// The sums of every part; `of_blocks` keeps what blocks give before they meet their scales.
+    fn made(
+        &mut self,
+        chain: Chain,
+        promote: Option<Promote>,
+        parts: &[Run],
+        blocks: Option<Blocks>,
+        of_blocks: &mut Option<Vec<OfBlocks>>,
+    ) -> Result<Vec<Sums>> {
+        let Some(blocks) = blocks.filter(|_| !chain.scales_first()) else {
+            return parts.iter().map(|run| self.sum(chain, promote, run)).collect();
+        };
+        let all = match of_blocks.take() {
+            Some(all) => all,
+            None => parts.iter().map(|run| self.of_blocks(chain, promote, run)).collect::<Result<_>>()?,
+        };
+        Ok(of_blocks.insert(all).iter().map(|one| self.scaled_sums(one, blocks)).collect())
     }
 
     /// What each block of K gives to a run.
@@ -358,8 +355,8 @@ impl<'a> Region<'a> {
                     false => bulk::unfused(&a, &b, &mut out),
                 }
             }
-            Chain::Scaled => {
-                // Codes of 8 bits by a power of two are numbers of bf16, but for those that leave its range.
+            Chain::Scaled(name) => {
+                // Codes of 8 bits by a power of two are numbers of bf16; those that leave its range are rounded, or Inf.
                 let of = |m: &Matrix| {
                     let m = gathered(m, run, Format::F32);
                     let values = m.values.iter().map(|x| round_to(Format::Bf16, *x)).collect();
@@ -367,9 +364,11 @@ impl<'a> Region<'a> {
                 };
                 let [a, b] = self.dequantized();
                 let (a, b) = (of(a), of(b));
-                match chain.step().filter(|_| a.values.iter().chain(&b.values).all(|x| x.is_finite())) {
-                    Some(step) => bulk::steps(step, &a, &b, &mut out),
-                    None => out.fill(f32::NAN),
+                match table::find(name)?.unit(self.a.format, self.b.format)? {
+                    Unit::Step(step) if a.values.iter().chain(&b.values).all(|x| x.is_finite()) => {
+                        bulk::steps(step, &a, &b, &mut out)
+                    }
+                    _ => out.fill(f32::NAN),
                 }
             }
             Chain::Narrowed { .. } if !self.finite => out.fill(f32::NAN),

@@ -2,7 +2,7 @@
 //!
 //! Where no bits decide and every element is inside its certain bound, the bound alone says little: it adds K worst cases of one sign. What
 //! right kernels really do is measured: on a region of r × c elements every chain of the device, and f32 sums of factors that are scaled first
-//! (their products rounded before they are added, or not), sum the products in the order of K, in the reverse, in strides ([`STRIDES`]: lanes
+//! (their products rounded before they are added, or not; for MX formats also the device's steps that take the scales with the products), sum the products in the order of K, in the reverse, in strides ([`STRIDES`]: lanes
 //! and vector loads take every second, fourth, … product) in [`BLOCKS`]
 //! that are added one after the other, and in [`ORDERS`] random orders, with scales and bias in every order, and store the
 //! result as the kernel did. Where `promote_every` is given, a device's unit starts anew that often in every order. With e the error against the
@@ -50,6 +50,7 @@ use crate::compare::{Bound, ErrorSize};
 use crate::input::philox::Stream;
 use crate::job::Operand;
 use crate::model::product::{FactorRows, Kind, Problem};
+use crate::model::table;
 use crate::order::Order as _;
 use crate::parallel;
 use crate::{Format, Result};
@@ -95,10 +96,13 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     // the same remainder at every step, which is another one where the product is rounded first.
     if case.has_scales() {
         chains.extend([true, false].map(|fused| Chain::Dequantized { fused }));
-        // Blackwell's instructions for MX formats align products with their scales: what cancels in f32 may leave something there.
-        let blackwell = chains.iter().any(|c| matches!(c, Chain::Unit(name) if name.starts_with("blackwell")));
+        // What cancels in f32 may leave something where steps align products with their scales.
         let e8m0 = |s: &FactorRows| s.scales().is_some_and(|q| q.scale_format() == Format::E8m0);
-        chains.extend((blackwell && e8m0(p.a) && e8m0(p.b)).then_some(Chain::Scaled));
+        let unit = chains.iter().find_map(|c| match c {
+            Chain::Unit(name) if table::takes_scales(name) => Some(*name),
+            _ => None,
+        });
+        chains.extend(unit.filter(|_| e8m0(p.a) && e8m0(p.b)).map(Chain::Scaled));
     }
     let promote_every = arithmetic.promote_every.unwrap_or(usize::MAX);
     let errors = Errors { case, bound, endings: case.endings(false), chains, promote_every };
@@ -343,7 +347,7 @@ impl Errors<'_> {
     fn in_blocks(&self, region: &mut Region, chain: Chain, order: &Run, every: usize, nth: usize) -> Result<Vec<f64>> {
         let ending = self.endings[nth % self.endings.len()];
         let (join, cut) = (Join::Order(vec![0]), Cut::Whole);
-        let of_unit = matches!(chain, Chain::Unit(_) | Chain::Widened(..));
+        let of_unit = matches!(chain, Chain::Unit(_) | Chain::Widened(..) | Chain::Scaled(_));
         let every = if of_unit { every.min(self.promote_every) } else { every };
         let way = Way { chain, promote: Some(Promote::f32(every)), cut, join, ending };
         let mut errors = Vec::with_capacity(region.elements());

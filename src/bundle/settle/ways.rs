@@ -17,8 +17,8 @@ pub enum Chain {
     Dequantized {
         fused: bool,
     },
-    /// Block steps that take e8m0 scales with their products, as Blackwell's instructions do for MX formats.
-    Scaled,
+    /// The steps of a device model that take e8m0 scales with their products ([`crate::model::table::takes_scales`]).
+    Scaled(&'static str),
     Int32,
     /// A device model.
     Unit(&'static str),
@@ -58,21 +58,19 @@ impl Chain {
             Chain::Pairwise => Inner::F32Pairwise,
             Chain::Int32 => Inner::Int32,
             Chain::Unit(name) | Chain::Widened(name, _) => Inner::Mma(crate::model::MmaModel { name }),
-            Chain::Dequantized { .. } | Chain::Scaled | Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
+            Chain::Dequantized { .. } | Chain::Scaled(_) | Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
         })
     }
 
     /// Whether factors meet their scales before they are multiplied.
     pub fn scales_first(self) -> bool {
-        matches!(self, Chain::Dequantized { .. } | Chain::Scaled)
+        matches!(self, Chain::Dequantized { .. } | Chain::Scaled(_))
     }
 
     pub fn step(self) -> Option<Step> {
         match self {
             // It is no unit that there is: its quantum ends where Hopper's does.
             Chain::Narrowed { w, f, fraction } => Some(Step { w, f, dest: Dest::F32 { fraction }, floor: -133 }),
-            // `mxf8f6f4` of Blackwell (MMA-Sim, arXiv 2511.10909).
-            Chain::Scaled => Some(Step { w: 32, f: 25, dest: Dest::F32 { fraction: 23 }, floor: -133 }),
             _ => None,
         }
     }
@@ -81,7 +79,7 @@ impl Chain {
         match self {
             Chain::Dequantized { fused: true } => "f32 sums of dequantized factors".into(),
             Chain::Dequantized { fused: false } => "f32 sums of rounded products of dequantized factors".into(),
-            Chain::Scaled => "block steps that take the scales with their products".into(),
+            Chain::Scaled(name) => format!("{name} with the scales in its steps"),
             Chain::Widened(name, format) => format!("{name} of factors widened to {format}"),
             Chain::Narrowed { w, f, fraction } => {
                 format!("block steps of {w} products with {f} bits below the largest exponent and {fraction} fraction bits")

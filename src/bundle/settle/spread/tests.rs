@@ -331,7 +331,7 @@ fn block_steps_take_the_scales_with_their_products() {
     let (built, output) = (build(&bundle).unwrap(), output(&bundle).unwrap());
     let job = runnable(&built.job);
     let case = Case::of(&job, &output).unwrap();
-    assert_eq!(case.values(&Way::plain(Chain::Scaled)).unwrap(), out);
+    assert_eq!(case.values(&Way::plain(Chain::Scaled("blackwell_tcgen05"))).unwrap(), out);
     let found = assay_by(&bundle, std::time::Duration::ZERO, None).unwrap();
-    assert!(found.model.contains("block steps that take the scales with their products"), "{}", found.model);
+    assert!(found.model.contains("blackwell_tcgen05 with the scales in its steps"), "{}", found.model);
 }
