@@ -9,12 +9,6 @@
 //   args   values float* [rows, cols]; row_gains const double* [rows]; column_gains const double* [cols]; rows, cols int; seed u64;
 //          stream int; kind int: 0 normal, 1 normal without gains, 2 uniform, 3 log-normal, 4 Student's t with 3 degrees of freedom;
 //          dtype int: 0 f32, 1 bf16, 2 f16; largest float: the dtype's largest finite number
-//
-// contract draw_halves
-//   arch   any
-//   block  256
-//   grid   any
-//   args   values const u32* [count], the bits of f32 that bf16 holds; halves u16* [count]; count u64
 #include "common/gemm_types.cuh"
 
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
@@ -150,9 +144,4 @@ extern "C" __global__ void __launch_bounds__(256)
         if (v - v == 0.0) v = fmin(fmax(v, -(double)largest), (double)largest);
         values[at] = rounded(__double2float_rn(v), dtype);
     }
-}
-
-/// Half of the way to the host: the low half of what bf16 holds is 0.
-extern "C" __global__ void __launch_bounds__(256) draw_halves(const u32* values, u16* halves, u64 count) {
-    for (u64 at = (u64)blockIdx.x * 256 + threadIdx.x; at < count; at += (u64)gridDim.x * 256) halves[at] = (u16)(values[at] >> 16);
 }

@@ -1,9 +1,13 @@
 //! High-precision matrices: f16, bf16 or f32 values held as f32.
 
+pub(crate) mod afar;
+
 use crate::{Error, Format, Overflow, Result, Rounding, parallel};
+use afar::{Afar, Beside, Numbers};
 use ndarray::{Array2, ArrayView2};
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A row-major matrix `rows × cols` whose elements are exactly representable in `dtype` (f16, bf16 or f32) and are held as
 /// f32. A vector is `1 × n`. A grouped operand `[E,N,K]` is `E·N × K`.
@@ -13,8 +17,10 @@ pub struct Tensor {
     rows: usize,
     cols: usize,
     /// Shared by the copies of a tensor.
-    data: Arc<Vec<f32>>,
+    data: Arc<Numbers<f32>>,
     there: There,
+    /// Where its values lie, and what is done with them there.
+    afar: Beside<dyn Afar>,
     /// What was made of it.
     made: There,
 }
@@ -32,6 +38,14 @@ impl There {
         drop(there.0.set(held));
         there
     }
+    /// What tells it, and copies of it, from all others.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(Arc::downgrade(&self.0))
+    }
+    /// Whether the mark is its own.
+    pub(crate) fn has(&self, mark: &Mark) -> bool {
+        std::ptr::eq(mark.0.as_ptr(), Arc::as_ptr(&self.0))
+    }
     /// What it holds; filled with what `make` returns where it is empty. Errors: `make`'s.
     pub fn or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         if let Some(held) = self.0.get().and_then(|held| held.clone().downcast().ok()) {
@@ -43,6 +57,9 @@ impl There {
         Ok(made)
     }
 }
+
+/// Whose something is, without keeping it.
+pub(crate) struct Mark(Weak<OnceLock<Arc<dyn Any + Send + Sync>>>);
 
 /// Where else it lies is no part of a tensor's value.
 impl PartialEq for There {
@@ -83,14 +100,21 @@ impl Tensor {
         Ok(Self::holding(dtype, rows, cols, data))
     }
 
-    /// Values that were widened from as many of `dtype`, which holds each of them.
-    pub(crate) fn widened(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Self {
-        debug_assert!(Tensor::new(dtype, rows, cols, data.clone()).is_ok());
-        Self::holding(dtype, rows, cols, data)
+    fn holding(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Self {
+        let data = Arc::new(Numbers::here(data));
+        Self { dtype, rows, cols, data, there: There::default(), afar: Beside(None), made: There::default() }
     }
 
-    fn holding(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Self {
-        Self { dtype, rows, cols, data: Arc::new(data), there: There::default(), made: There::default() }
+    /// Values of `dtype` that lie elsewhere: `afar` works on them there.
+    pub(crate) fn elsewhere(
+        dtype: Format,
+        (rows, cols): (usize, usize),
+        data: Numbers<f32>,
+        afar: Arc<dyn Afar>,
+    ) -> Result<Self> {
+        Self::check(dtype, rows, cols, data.count())?;
+        let data = Arc::new(data);
+        Ok(Self { dtype, rows, cols, data, there: There::default(), afar: Beside(Some(afar)), made: There::default() })
     }
 
     fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
@@ -125,12 +149,24 @@ impl Tensor {
     pub(crate) fn made(&self) -> &There {
         &self.made
     }
+    /// Who works on it where it lies; `None`: here.
+    pub(crate) fn afar(&self) -> Option<&dyn Afar> {
+        self.afar.0.as_deref()
+    }
+    /// How many elements it has.
+    pub(crate) fn count(&self) -> usize {
+        self.data.count()
+    }
     /// All elements, row by row.
     pub fn data(&self) -> &[f32] {
-        &self.data
+        self.data.all()
     }
     pub fn row(&self, i: usize) -> &[f32] {
-        &self.data[i * self.cols..(i + 1) * self.cols]
+        &self.data()[i * self.cols..(i + 1) * self.cols]
+    }
+    /// The same of a tensor whose other rows may stay where they lie.
+    pub(crate) fn some_row(&self, i: usize) -> Cow<'_, [f32]> {
+        self.data.some(i * self.cols..(i + 1) * self.cols)
     }
     /// The f32 elements as a matrix view.
     pub fn view(&self) -> ArrayView2<'_, f32> {
@@ -138,24 +174,24 @@ impl Tensor {
     }
     /// The elements in f64 (exact).
     pub fn to_f64(&self) -> Array2<f64> {
-        let values = parallel::map(&self.data, |x| f64::from(*x));
+        let values = parallel::map(self.data(), |x| f64::from(*x));
         Array2::from_shape_vec((self.rows, self.cols), values).expect("length checked on construction")
     }
     /// `cols × rows` with element (i,j) at (j,i).
     pub fn transposed(&self) -> Tensor {
-        let mut data = Vec::with_capacity(self.data.len());
+        let (all, mut data) = (self.data(), Vec::with_capacity(self.count()));
         for j in 0..self.cols {
-            data.extend((0..self.rows).map(|i| self.data[i * self.cols + j]));
+            data.extend((0..self.rows).map(|i| all[i * self.cols + j]));
         }
         Self::holding(self.dtype, self.cols, self.rows, data)
     }
     /// The same values in another dtype (nearest even).
     pub fn cast(&self, dtype: Format) -> Result<Tensor> {
-        Tensor::rounded(dtype, self.rows, self.cols, parallel::copy(&self.data))
+        Tensor::rounded(dtype, self.rows, self.cols, parallel::copy(self.data()))
     }
     /// Rows `from..to` as a tensor of their own.
     pub fn rows_range(&self, from: usize, to: usize) -> Tensor {
-        let data = self.data[from * self.cols..to * self.cols].to_vec();
+        let data = self.data()[from * self.cols..to * self.cols].to_vec();
         Self::holding(self.dtype, to - from, self.cols, data)
     }
     /// The stored bits, little endian, row by row: what a digest is taken of.
@@ -167,8 +203,8 @@ impl Tensor {
             dtype => dtype.encode(f64::from(x), Rounding::NearestEven, Overflow::Native) as u16,
         };
         match self.dtype {
-            Format::F32 => parallel::map(&self.data, |x| x.to_bits().to_le_bytes()).into_flattened(),
-            _ => parallel::map(&self.data, |x| half(*x).to_le_bytes()).into_flattened(),
+            Format::F32 => parallel::map(self.data(), |x| x.to_bits().to_le_bytes()).into_flattened(),
+            _ => parallel::map(self.data(), |x| half(*x).to_le_bytes()).into_flattened(),
         }
     }
 }

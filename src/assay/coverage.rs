@@ -50,17 +50,25 @@ impl Coverage {
             .collect();
         let none = || Coverage { codes: Codes(vec![false; kind.len()]), ties: 0, subnormals: 0, saturations: 0 };
         let same_shape = (q.rows(), q.cols()) == (x.rows(), x.cols());
+        let add_codes = |c: &mut Coverage, code: usize, n: usize| {
+            c.codes.0[code] |= n > 0;
+            c.subnormals += if kind[code].0 { n } else { 0 };
+            c.saturations += if kind[code].1 { n } else { 0 };
+        };
+        // A device that made the codes of `x` has counted them.
+        if let Some(seen) = q.seen().filter(|seen| x.made().has(&seen.of)) {
+            let mut all = Coverage { ties: seen.ties as usize, ..none() };
+            let rows = seen.rows.iter().flat_map(|counts| counts.iter().enumerate().take(kind.len()));
+            rows.for_each(|(code, n)| add_codes(&mut all, code, *n as usize));
+            return all;
+        }
         let values = ValueGrid::new(format, Overflow::Saturate);
         let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
         let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
         let add = |mut c: Coverage, i: usize| {
             let row = &q.codes()[i * q.cols()..(i + 1) * q.cols()];
             for (tile, codes) in row.chunks(tile_cols).enumerate() {
-                for code in codes.iter().map(|c| usize::from(*c)) {
-                    c.codes.0[code] = true;
-                    c.subnormals += usize::from(kind[code].0);
-                    c.saturations += usize::from(kind[code].1);
-                }
+                codes.iter().for_each(|code| add_codes(&mut c, usize::from(*code), 1));
                 if same_shape {
                     let scale_inv = q.affine((i / tile_rows) * grid_cols + tile).unit;
                     let x = &x.row(i)[tile * tile_cols..][..codes.len()];

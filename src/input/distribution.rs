@@ -4,7 +4,7 @@ use super::math::{exp, normal, unit};
 use super::philox::Stream;
 use crate::format::exp2i;
 use crate::parallel;
-use crate::tensor::{There, round_to};
+use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
 
 /// What a synthetic tensor looks like. Names as in [`DISTRIBUTIONS`]; those that aim at a format are spelled `ties:e4m3`.
@@ -170,20 +170,13 @@ pub struct Drawing {
     pub column_gains: Vec<f64>,
 }
 
-/// Makes the values of a tensor, of its dtype, in place of the CPU: the same bits, which it may hold on its device too. Errors: it does not have this
+/// Makes the values of a tensor, of its dtype, in place of the CPU: the same bits, which may stay on its device. Errors: it does not have this
 /// distribution, or cannot.
-pub type Drawer = fn(&Drawing) -> Result<Drawn>;
+pub type Drawer = fn(&Drawing) -> Result<Tensor>;
 
-/// What it made.
-pub struct Drawn {
-    pub data: Vec<f32>,
-    pub there: There,
-    /// Widened from bits of the dtype, which therefore holds it.
-    pub exact: bool,
-}
-
-/// Elements from which a drawer is worth its copies.
+/// Elements from which a drawer is worth its copies, and rows of what it drew that are looked at.
 const LARGE: usize = 1 << 18;
+const ROWS: usize = 16;
 
 /// [`generate`], large tensors by `drawer`, of whose bits some are looked at.
 pub fn generate_by(
@@ -207,16 +200,19 @@ pub fn generate_by(
         let row_gains = (0..rows).map(|i| place(i).gain).collect();
         let column_gains = columns.iter().map(|c| c.gain).collect();
         let drawn = drawer(&Drawing { dist, dtype, rows, cols, seed, stream, row_gains, column_gains });
-        let places = || (0..len).step_by((len / 1000) | 1).map(|at| (at, at / cols, at % cols));
-        let same = |data: &[f32]| {
-            data.len() == len
-                && places().all(|(at, i, j)| data[at].to_bits() == round_to(dtype, element(i, j, place(i))).to_bits())
+        // Rows from the first to the last, since a tensor may lie elsewhere.
+        let looked_at = rows.min(ROWS);
+        let rows_at = || (0..looked_at).map(|r| r * (rows - 1) / (looked_at - 1).max(1));
+        let same = |t: &Tensor| {
+            (t.dtype(), t.rows(), t.cols()) == (dtype, rows, cols)
+                && rows_at().all(|i| {
+                    let (row, place) = (t.some_row(i), place(i));
+                    let bits = |j: usize| round_to(dtype, element(i, j, place)).to_bits();
+                    (0..cols).step_by((cols * looked_at / 1000) | 1).all(|j| row[j].to_bits() == bits(j))
+                })
         };
         match drawn {
-            Ok(Drawn { data, there, exact: true }) if same(&data) => {
-                return Ok(Tensor::widened(dtype, rows, cols, data).held(there));
-            }
-            Ok(Drawn { data, there, .. }) if same(&data) => return Tensor::new(dtype, rows, cols, data).map(|t| t.held(there)),
+            Ok(t) if same(&t) => return Ok(t),
             Ok(_) => tracing::error!("the GPU's draw of {dist} has other bits than the CPU's, which is used"),
             Err(Error::Unsupported { .. }) => {}
             Err(e) => tracing::warn!("{dist} is drawn on the CPU: {e}"),

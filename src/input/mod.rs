@@ -5,7 +5,7 @@ pub(crate) mod math;
 pub(crate) mod philox;
 pub mod real;
 
-pub use distribution::{DISTRIBUTIONS, Distribution, DistributionSpec, Drawer, Drawing, Drawn, generate, generate_by};
+pub use distribution::{DISTRIBUTIONS, Distribution, DistributionSpec, Drawer, Drawing, generate, generate_by};
 pub use real::RealTensor;
 
 use crate::{Error, Format, Result, Tensor};

@@ -80,7 +80,10 @@ impl Factors {
             present
         };
         let both = |a: [bool; 256], b: [bool; 256]| std::array::from_fn(|c| a[c] | b[c]);
-        let of = |q: &&QTensor| parallel::bands(q.codes(), see, [false; 256], both);
+        let of = |q: &&QTensor| match q.seen() {
+            Some(seen) => seen.present(),
+            None => parallel::bands(q.codes(), see, [false; 256], both),
+        };
         let present = tensors.iter().map(of).fold([false; 256], both);
         let format = tensors[0].format();
         Self::of(format, (0..256).filter(|c| present[*c as usize]).map(|c| format.decode(c)))

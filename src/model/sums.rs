@@ -118,12 +118,12 @@ impl Lines {
         values.sort_by_key(|(_, x)| x.abs().to_bits());
         let cols = q.cols().max(1);
         let line = |i: usize| {
-            let counts = counts(&q.codes()[i * cols..(i + 1) * cols]);
+            let counts = q.seen().map_or_else(|| counts(&q.codes()[i * cols..(i + 1) * cols]), |seen| seen.rows[i]);
             let there = values.iter().map(|(c, x)| (*x, counts[*c])).filter(|(_, n)| *n > 0);
             let there: Vec<(f32, u32)> = there.collect();
             (Line::of_counts(format, &there), Factors::of(format, there.iter().map(|(x, _)| f64::from(*x))))
         };
-        let (lines, factors): (Vec<Line>, Vec<Factors>) = parallel::collect(q.codes().len() / cols, line).into_iter().unzip();
+        let (lines, factors): (Vec<Line>, Vec<Factors>) = parallel::collect(q.count() / cols, line).into_iter().unzip();
         (Self(lines), factors.into_iter().fold(Factors::of(format, []), Factors::and))
     }
 

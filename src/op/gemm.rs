@@ -157,7 +157,8 @@ pub(crate) fn row_agrees<'b>(
     bias: Option<&[f64]>,
     (d, magnitude): (&[f64], &[f64]),
 ) -> bool {
-    const COLUMNS: usize = 128;
+    // Each asks for a row of b, which may lie elsewhere: a wrong arithmetic shows in the first, a wrong place in its own tile.
+    const COLUMNS: usize = 32;
     let n = d.len();
     let same = |x: f64, y: f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     !parallel::any(COLUMNS.min(n), &|c| {

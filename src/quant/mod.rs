@@ -2,11 +2,12 @@
 
 use crate::format::fast::Decoder;
 use crate::tensor::There;
+use crate::tensor::afar::{Beside, FarCodes, Numbers, Seen};
 use crate::{Error, Format, Result, parallel};
 use level::check_scales;
 pub use level::{Level, SCALE_FORMATS};
 use ndarray::Array2;
-
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -131,10 +132,12 @@ pub struct QTensor {
     rows: usize,
     cols: usize,
     /// Shared by the copies of a tensor.
-    codes: Arc<Vec<u8>>,
+    codes: Arc<Numbers<u8>>,
     /// The codes on a device, and what was found of them.
     there: There,
     found: There,
+    /// What occurs among codes that were made on a device.
+    seen: Beside<Seen>,
     granularity: Granularity,
     scale_format: Format,
     scale_inv: Vec<f32>,
@@ -165,20 +168,33 @@ impl QTensor {
     /// of the format, scales against their format. Scales may be NaN, Inf (where their format has it), zero or negative: a
     /// kernel may have written them, and comparison has to see them.
     pub fn new(p: QTensorParts) -> Result<Self> {
-        let QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level } = p;
+        let all = |codes| (Numbers::here(codes), There::default(), Beside(None));
+        Self::of(p, all)
+    }
+
+    /// The parts, without codes, of those that were made elsewhere of the tensor that has `of` made of it. Errors: those of [`QTensor::new`].
+    pub(crate) fn elsewhere(p: QTensorParts, made: FarCodes, of: &There) -> Result<Self> {
+        let FarCodes { codes, there, rows, ties } = made;
+        let seen = Seen { of: of.mark(), rows, ties };
+        Self::of(p, |_| (codes, there, Beside(Some(Arc::new(seen)))))
+    }
+
+    fn of(p: QTensorParts, codes: impl FnOnce(Vec<u8>) -> (Numbers<u8>, There, Beside<Seen>)) -> Result<Self> {
+        let QTensorParts { format, rows, cols, codes: given, granularity, scale_format, scale_inv, zero, level } = p;
+        let (codes, there, seen) = codes(given);
         if format.bits() > 8 {
             return Err(Error::value("quantized format", format, "a format of at most 8 bits"));
         }
         if matches!(granularity.tile(rows, cols), (0, _) | (_, 0)) {
             return Err(Error::value("granularity", granularity, "tiles of at least one row and one column"));
         }
-        if rows.checked_mul(cols) != Some(codes.len()) {
-            return Err(Error::shape("codes", format!("{} codes", codes.len()), format!("{rows}×{cols}")));
+        if rows.checked_mul(cols) != Some(codes.count()) {
+            return Err(Error::shape("codes", format!("{} codes", codes.count()), format!("{rows}×{cols}")));
         }
         if format.bits() < 8
-            && let Some(i) = parallel::first(&codes, |c| u32::from(*c) >= 1 << format.bits())
+            && let Some(i) = parallel::first(codes.all(), |c| u32::from(*c) >= 1 << format.bits())
         {
-            let found = format!("{:#x}", codes[i]);
+            let found = format!("{:#x}", codes.all()[i]);
             return Err(Error::value(format!("{format} code"), found, format!("a code of {} bits", format.bits())));
         }
         let (gr, gc) = granularity.grid(rows, cols);
@@ -202,8 +218,9 @@ impl QTensor {
             rows,
             cols,
             codes: Arc::new(codes),
-            there: There::default(),
+            there,
             found: There::default(),
+            seen,
             granularity,
             scale_format,
             scale_inv,
@@ -214,7 +231,7 @@ impl QTensor {
     /// The parts, to be changed and checked again.
     pub fn into_parts(self) -> QTensorParts {
         let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level, .. } = self;
-        let codes = Arc::unwrap_or_clone(codes);
+        let codes = Arc::unwrap_or_clone(codes).into_all();
         QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level }
     }
     pub fn format(&self) -> Format {
@@ -227,7 +244,19 @@ impl QTensor {
         self.cols
     }
     pub fn codes(&self) -> &[u8] {
-        &self.codes
+        self.codes.all()
+    }
+    /// How many codes it has.
+    pub(crate) fn count(&self) -> usize {
+        self.codes.count()
+    }
+    /// The codes of row `i`; the others may stay where they lie.
+    pub(crate) fn some_row(&self, i: usize) -> Cow<'_, [u8]> {
+        self.codes.some(i * self.cols..(i + 1) * self.cols)
+    }
+    /// What occurs among its codes, where a device has counted it.
+    pub(crate) fn seen(&self) -> Option<&Seen> {
+        self.seen.0.as_deref()
     }
     /// What a device holds of the codes.
     #[cfg(feature = "cuda")]
@@ -296,12 +325,12 @@ impl QTensor {
     }
     /// The value of element (i, j) in f64 by [`QTensor::affine`].
     pub fn value(&self, i: usize, j: usize) -> f64 {
-        self.affine(self.scale_index(i, j)).value(self.format.decode(u32::from(self.codes[i * self.cols + j])))
+        self.affine(self.scale_index(i, j)).value(self.format.decode(u32::from(self.codes()[i * self.cols + j])))
     }
     /// Some values of row `i`, bit for bit [`QTensor::value`]'s, a tile at a time.
     pub fn values_of_row(&self, i: usize, columns: Range<usize>) -> Vec<f64> {
         let decoder = Decoder::new(self.format).expect("at most 8 bits: checked on construction");
-        let (tile, codes) = (self.granularity.tile(self.rows, self.cols).1, &self.codes[i * self.cols..(i + 1) * self.cols]);
+        let (tile, codes) = (self.granularity.tile(self.rows, self.cols).1, self.some_row(i));
         let mut values = Vec::with_capacity(columns.len());
         let mut from = columns.start;
         while from < columns.end {
@@ -329,10 +358,10 @@ impl QTensor {
         let decoder = Decoder::new(self.format).expect("at most 8 bits: checked on construction");
         let (tile_rows, tile_cols) = self.granularity.tile(self.rows, self.cols);
         let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
-        let mut values = vec![T::default(); self.codes.len()];
+        let (all, mut values) = (self.codes(), vec![T::default(); self.count()]);
         let cols = self.cols.max(1);
         let row = |i: usize, values: &mut [T]| {
-            let codes = &self.codes[i * cols..(i + 1) * cols];
+            let codes = &all[i * cols..(i + 1) * cols];
             for (tile, (values, codes)) in values.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
                 let affine = self.affine((i / tile_rows) * grid_cols + tile);
                 values.iter_mut().zip(codes).for_each(|(v, c)| *v = finish(affine.value(decoder.decode_f64(*c))));
@@ -354,7 +383,7 @@ impl QTensor {
         QTensor::new(QTensorParts {
             rows: self.cols,
             cols: self.rows,
-            codes: turn(&self.codes, self.rows, self.cols),
+            codes: turn(self.codes(), self.rows, self.cols),
             granularity: match self.granularity {
                 Granularity::Tensor => Granularity::Tensor,
                 _ => Granularity::Block { rows: c, cols: r },

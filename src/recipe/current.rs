@@ -5,7 +5,7 @@
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
-use crate::{Overflow, QTensor, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// The scale of an amax:
 ///
@@ -35,8 +35,7 @@ fn quantize(recipe: &Recipe, x: &Tensor, infinite: f32, pow2: bool) -> Result<Qu
 
 /// The cast that all TransformerEngine FP8 recipes share: q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s).
 pub(super) fn quantize_with_scale(recipe: &Recipe, x: &Tensor, scale: Vec<f32>, amax: Vec<f32>) -> Result<Quantized> {
-    let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, recipe.granularity()?, &scale, None)?;
-    let q = QTensor::new(tiles::parts(recipe, x, codes, scale.iter().map(|s| 1.0 / s).collect())?)?;
+    let q = tiles::quantized(recipe, x, &scale, scale.iter().map(|s| 1.0 / s).collect())?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }
 

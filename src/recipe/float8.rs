@@ -36,24 +36,10 @@ pub fn round_down_to_power_of_two(s: f32) -> f32 {
 
 fn quantize(recipe: &Recipe, x: &Tensor, pow2: bool) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let granularity = recipe.granularity()?;
-    let amax = tiles::amax(x, granularity, Nan::Propagates);
+    let amax = tiles::amax(x, recipe.granularity()?, Nan::Propagates);
     let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, recipe.format, pow2)).collect();
-    let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, granularity, &scale, None)?;
-    let scale_inv = scale.iter().map(|s| 1.0 / s).collect();
-    finish(recipe, x, codes, scale_inv, Some(scale), amax)
-}
-
-fn finish(
-    recipe: &Recipe,
-    x: &Tensor,
-    codes: Vec<u8>,
-    scale_inv: Vec<f32>,
-    scale: Option<Vec<f32>>,
-    amax: Vec<f32>,
-) -> Result<Quantized> {
-    let q = QTensor::new(tiles::parts(recipe, x, codes, scale_inv)?)?;
-    Ok(Quantized { q, scale, amax })
+    let q = tiles::quantized(recipe, x, &scale, scale.iter().map(|s| 1.0 / s).collect())?;
+    Ok(Quantized { q, scale: Some(scale), amax })
 }
 
 /// f32 scales, `q = saturated(RN32(x·s))`, scale_inv = RN32(1/s). A scale a row is `rowwise_with_gw_hp` as of v0.11 (later versions
@@ -77,7 +63,8 @@ pub fn inference(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     let codes = tiles::encode(x, granularity, |tile, part, codes| {
         codes.iter_mut().zip(part).for_each(|(code, v)| *code = encoder.encode(v / scale_inv[tile]));
     });
-    finish(recipe, x, codes, scale_inv, None, amax)
+    let q = QTensor::new(tiles::parts(recipe, x, codes, scale_inv)?)?;
+    Ok(Quantized { q, scale: None, amax })
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod current;
 pub mod deepseek;
 pub mod delayed;
 pub(crate) mod device;
+mod far;
 pub mod float8;
 pub(crate) mod gguf;
 pub(crate) mod hqq;

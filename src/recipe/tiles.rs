@@ -1,10 +1,10 @@
 //! What every recipe does with tiles: their amax, their minimum and maximum, their codes, and the checks of input.
 
-use super::Recipe;
+use super::{Recipe, far};
 use crate::format::fast::Encoder;
 use crate::parallel::{self, BAND};
 use crate::quant::QTensorParts;
-use crate::{Error, Format, Granularity, Overflow, Result, Tensor, Zero};
+use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
 
 /// What a maximum does with NaN.
@@ -48,6 +48,13 @@ pub(super) fn each_part(x: &Tensor, granularity: Granularity, mut f: impl FnMut(
 
 /// Largest magnitude of each tile, over [`Granularity::grid`]; exact in every dtype.
 pub(super) fn amax(x: &Tensor, granularity: Granularity, nan: Nan) -> Vec<f32> {
+    if let Some(found) = far::amax(x, granularity) {
+        return found;
+    }
+    amax_here(x, granularity, nan)
+}
+
+fn amax_here(x: &Tensor, granularity: Granularity, nan: Nan) -> Vec<f32> {
     let (tile_rows, tile_cols) = granularity.tile(x.rows(), x.cols());
     let (rows, cols) = granularity.grid(x.rows(), x.cols());
     // Magnitudes order as their bit patterns; every NaN lies above Inf.
@@ -157,6 +164,15 @@ pub(super) fn encode_scaled(
         parallel::map_chunks(&mut codes, high * cols, band).into_iter().collect::<Result<()>>()?;
     }
     Ok(codes)
+}
+
+/// The tensor of codes `format(RN32(x · scale[tile]))`, nearest even, saturating, made where `x` lies.
+pub(super) fn quantized(recipe: &Recipe, x: &Tensor, scale: &[f32], scale_inv: Vec<f32>) -> Result<QTensor> {
+    if let Some(codes) = far::codes(recipe, x, scale, &scale_inv)? {
+        return QTensor::elsewhere(parts(recipe, x, Vec::new(), scale_inv)?, codes, x.made());
+    }
+    let codes = encode_scaled(recipe.format, Overflow::Saturate, x, recipe.granularity()?, scale, None)?;
+    QTensor::new(parts(recipe, x, codes, scale_inv)?)
 }
 
 /// Codes under scales as the recipe's entry has them: one level, no zero points.

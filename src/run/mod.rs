@@ -9,6 +9,7 @@ pub(crate) mod lock;
 pub mod maps;
 pub mod plan;
 pub(crate) mod provenance;
+mod queue;
 pub mod record;
 pub(crate) mod scenarios;
 pub(crate) mod shard;

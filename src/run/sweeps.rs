@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::journal::Journal;
 use super::plan;
+use super::queue::Queue;
 use super::shared::Shared;
 use super::totals::Kept;
 use super::worker::{Seat, Workers};
@@ -16,7 +17,7 @@ use crate::sweep::assay::{self, Ran};
 use crate::sweep::{Case, Sweep};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -127,24 +128,23 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     })?;
     let started = Instant::now();
     let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
-    let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(halt));
+    let halted = AtomicBool::new(halt);
     let jobs = options.jobs_of(&cases[resumed..]);
     let (sender, receiver) = mpsc::sync_channel::<(usize, Ran, f64)>(jobs);
     let gate = Gate::new(options.in_flight());
     let shared = options.shared(jobs);
+    let queue = Queue::new(&cases, resumed, if shared.is_empty() { 1 } else { AHEAD * jobs });
     let (mut times, mut stages, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     let result: Result<()> = std::thread::scope(|scope| {
         for index in 0..jobs {
             let sender = sender.clone();
-            let (next, halted, gate, cases, spent, shared) = (&next, &halted, &gate, &cases, &spent, &shared);
+            let (queue, halted, gate, cases, spent, shared) = (&queue, &halted, &gate, &cases, &spent, &shared);
             scope.spawn(move || {
-                let shared = (!shared.is_empty()).then(|| &shared[index % shared.len()]);
+                let device = index % shared.len().max(1);
+                let shared = shared.get(device);
                 let mut seat = options.workers.as_ref().map(|w| Seat::new(w, index, cores() / jobs, shared));
                 while !options.stop.load(Ordering::Relaxed) && !halted.load(Ordering::Relaxed) && !spent() {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    if i >= cases.len() {
-                        return;
-                    }
+                    let Some(i) = queue.next(device) else { return };
                     let weight = traced("gate", || gate.enter(plan::bytes(cases[i])));
                     let begun = Instant::now();
                     let ran = one(cases[i], options, seat.as_mut());
@@ -214,6 +214,9 @@ fn cores() -> usize {
 /// Processes on one GPU, unless asked for more or fewer: they take turns on it, and more than a few wait for one another. Cases in one process.
 const ON_A_GPU: usize = 4;
 const TOGETHER_ON_A_GPU: usize = 8;
+
+/// Cases of a job among which the dearest is taken first.
+const AHEAD: usize = 4;
 
 /// Cases together may always hold this much, by [`plan::bytes`].
 const LEAST_IN_FLIGHT: u64 = 4 << 30;

@@ -66,7 +66,7 @@ pub fn keep(bytes: usize) {
 
 /// What a recipe makes of a tensor: a large one keeps what the last recipe made of it, its codes on a device and what was found of them too.
 fn quantized_once(recipe: &Recipe, x: &Tensor) -> Result<QTensor> {
-    if x.data().len() < LARGE_TENSOR {
+    if x.count() < LARGE_TENSOR {
         return Ok(recipe.quantize(x)?.q);
     }
     let last: Arc<Mutex<Option<(Recipe, QTensor)>>> = x.made().or_make(|| Ok(Mutex::default()))?;
@@ -91,7 +91,7 @@ fn inputs_by(case: &Case, helpers: Helpers) -> Result<Inputs> {
     let draw = |source: &Source, rows, cols, stream| {
         let make = || source.tensor_by(helpers.draw, case.dtype, rows, cols, case.seed, stream);
         let key = || format!("{source} {} {rows} {cols} {} {stream}", case.dtype, case.seed);
-        if helpers.keeps { DRAWN.get(key(), make, |t| 5 * t.data().len()) } else { make() }
+        if helpers.keeps { DRAWN.get(key(), make, |t| 5 * t.count()) } else { make() }
     };
     let (m, n, k, e) = (case.total_rows(), case.n, case.k, case.rows.len());
     let mut inputs = Inputs { a: Vec::new(), b: Vec::new(), bias: None, gamma: None, beta: None, offs: None };

@@ -1,6 +1,7 @@
 //! Kernels of the judge that are compiled and loaded before they are launched: cases that run together come to each of them at the same time, one
 //! compiles it, and all wait, a dozen times one after the other.
 
+use super::afar;
 use super::contract::Contract;
 use super::inputs;
 use super::judge::{bound, cast, counted, elements, product};
@@ -66,7 +67,7 @@ fn modelled(accumulator: &Accumulator) -> Vec<Of> {
 fn kernels(what: &Ahead) -> Vec<Of> {
     let each = |each: bool| [define("EACH", each)];
     match what {
-        Ahead::Inputs => vec![of::<inputs::Arguments>(&[]), of::<inputs::Halves>(&[])],
+        Ahead::Inputs => vec![of::<inputs::Arguments>(&[]), of::<afar::AmaxOf>(&[]), of::<afar::CodesOf>(&[])],
         Ahead::Cast => [counts(true), vec![of::<cast::CodesOf>(&[])]].concat(),
         Ahead::References => references(),
         Ahead::Model(accumulator) => modelled(accumulator),

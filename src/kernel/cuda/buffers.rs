@@ -241,6 +241,9 @@ unsafe impl Plain for f32 {}
 // SAFETY: as above.
 unsafe impl Plain for f64 {}
 
+// SAFETY: as above.
+unsafe impl Plain for [u32; 256] {}
+
 /// Both guard bands, one after the other. Errors: a byte of them changed.
 fn unharmed(what: &str, bands: &[u8; 2 * GUARD]) -> Result<()> {
     let (before, after) = bands.split_at(GUARD);

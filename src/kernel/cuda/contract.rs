@@ -220,6 +220,9 @@ mod tests {
     #[test]
     fn every_entry_takes_what_its_struct_says() {
         let ours: Vec<(String, &[(&str, Kind)])> = entries::<activation::Arguments>()
+            .chain(entries::<afar::Halves>())
+            .chain(entries::<afar::AmaxOf>())
+            .chain(entries::<afar::CodesOf>())
             .chain(entries::<cast::Arguments>())
             .chain(entries::<cast::Amax>())
             .chain(entries::<cast_block::Rows>())
@@ -241,7 +244,6 @@ mod tests {
             .chain(entries::<group_scales::ColumnsScale>())
             .chain(entries::<group_scales::Columns>())
             .chain(entries::<inputs::Arguments>())
-            .chain(entries::<inputs::Halves>())
             .chain(entries::<judge::bound::BoundOf>())
             .chain(entries::<judge::bound::AmaxOf>())
             .chain(entries::<judge::cast::CodesOf>())

@@ -192,7 +192,7 @@ const SHARED_CODES: usize = 1 << 20;
 
 /// The codes of a tensor in a buffer of the kernel's own, which it may harm.
 pub(super) fn own_codes(gpu: &Gpu, q: &QTensor) -> Result<Buffer> {
-    if q.codes().len() < SHARED_CODES {
+    if q.count() < SHARED_CODES {
         return gpu.upload(q.codes());
     }
     gpu.copied(&*q.there().or_make(|| gpu.upload(q.codes()))?)

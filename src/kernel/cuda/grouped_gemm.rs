@@ -52,15 +52,16 @@ pub(crate) fn shape(gpu: &Gpu) -> LaunchShape {
 }
 
 /// Operands of a grouped product side by side, as the kernel reads them.
-struct Packed<'a> {
-    codes: Cow<'a, [u8]>,
+struct Packed {
+    /// None: those of the tensor, as they are.
+    codes: Option<Vec<u8>>,
     rows: usize,
     cols: usize,
     pitch: usize,
     scale_inv: Vec<f32>,
 }
 
-fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
+fn pack(o: Option<&Operand>) -> Result<Packed> {
     let line = |q: &QTensor| match scales(q)? {
         ScaleTile::Tensor | ScaleTile::Row => Ok(lay_out(q, true).0),
         _ => Err(Error::unsupported(SPEC.name, "it takes tensor and row scales")),
@@ -68,7 +69,7 @@ fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
     match o {
         Some(Operand::Quantized(q)) => {
             let (rows, cols) = (q.rows(), q.cols());
-            Ok(Packed { codes: Cow::Borrowed(q.codes()), rows, cols, pitch: cols, scale_inv: line(q)? })
+            Ok(Packed { codes: None, rows, cols, pitch: cols, scale_inv: line(q)? })
         }
         Some(Operand::Groups(groups)) if !groups.is_empty() => {
             let (rows, cols) = (groups[0].rows(), groups.iter().map(QTensor::cols).sum::<usize>());
@@ -81,7 +82,7 @@ fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
                 at += q.cols();
                 scale_inv.extend(line(q)?);
             }
-            Ok(Packed { codes: Cow::Owned(codes), rows, cols, pitch, scale_inv })
+            Ok(Packed { codes: Some(codes), rows, cols, pitch, scale_inv })
         }
         Some(Operand::Dynamic(d)) => {
             group_scales::check(d.x(), d.recipe())?;
@@ -106,7 +107,10 @@ fn load(gpu: &Gpu, job: &Job, o: Option<&Operand>, offs: &Buffer) -> Result<grou
         Some(Operand::Dynamic(d)) => group_scales::quantize_rows(gpu, d.x(), d.recipe(), offs, groups),
         _ => {
             let p = pack(o)?;
-            let codes = if let Some(Operand::Quantized(q)) = o { own_codes(gpu, q)? } else { gpu.upload(&p.codes)? };
+            let codes = match (&p.codes, o) {
+                (None, Some(Operand::Quantized(q))) => own_codes(gpu, q)?,
+                (codes, _) => gpu.upload(codes.as_deref().unwrap_or_default())?,
+            };
             let scale_inv = gpu.upload_f32(&p.scale_inv)?;
             Ok(group_scales::Quantized { codes, scale_inv, rows: p.rows, cols: p.cols, pitch: p.pitch })
         }

@@ -1,10 +1,11 @@
 //! Synthetic inputs on the GPU (`kernels/inputs.cu`): the bits of [`crate::input::generate`], for tensors too large for the CPU.
 
+use super::afar;
 use super::contract::{Contract, Pointer, arguments};
 use super::launch::{LaunchShape, gpu};
-use crate::input::{Distribution, Drawing, Drawn};
+use crate::input::{Distribution, Drawing};
 use crate::tensor::There;
-use crate::{Error, Format, Result};
+use crate::{Error, Format, Result, Tensor};
 use std::sync::Arc;
 
 arguments! {
@@ -15,16 +16,11 @@ arguments! {
     }
 }
 
-arguments! {
-    /// Contract draw_halves.
-    Halves = "inputs.cu" "draw_halves" { values: Pointer, halves: Pointer, count: u64 }
-}
-
-/// Elements of bf16 from which two bytes of each come back instead of four.
-const HALVES: usize = 1 << 20;
+/// Elements of bf16 from which they stay on the device until somebody asks for them.
+const STAYS: usize = 1 << 20;
 
 /// The values of a tensor, row-major; the device keeps them for its references. Errors: a distribution that the kernel does not have; no GPU; out of device memory.
-pub fn draw(of: &Drawing) -> Result<Drawn> {
+pub fn draw(of: &Drawing) -> Result<Tensor> {
     let refuse = |what: String| Error::unsupported("inputs made on the GPU", what);
     let kind = match of.dist {
         // An outlier's gain is its column's.
@@ -60,21 +56,14 @@ pub fn draw(of: &Drawing) -> Result<Drawn> {
         dtype,
         largest: of.dtype.max_finite() as f32,
     };
-    let shape = || LaunchShape::new(gpu.info.multiprocessors * 8, 256);
+    let shape = LaunchShape::new(gpu.info.multiprocessors * 8, 256);
     // SAFETY: values are rows × cols, gains one a row and one a column.
-    unsafe { gpu.launch(arguments.launch(&[], shape()))? };
-    let count = of.rows * of.cols;
-    let exact = of.dtype == Format::Bf16 && count >= HALVES;
-    let data = if exact {
-        let halves = gpu.filled(count * 2, 0)?;
-        let arguments = Halves { values: (&values).into(), halves: (&halves).into(), count: count as u64 };
-        // SAFETY: as many halves as values.
-        unsafe { gpu.launch(arguments.launch(&[], shape()))? };
-        gpu.download_halves("inputs", &halves)?
-    } else {
-        gpu.download_whole("inputs", &values)?
-    };
-    Ok(Drawn { data, there: There::with(Arc::new(values)), exact })
+    unsafe { gpu.launch(arguments.launch(&[], shape))? };
+    if of.dtype == Format::Bf16 && of.rows * of.cols >= STAYS {
+        return afar::tensor(values, (of.rows, of.cols));
+    }
+    let data = gpu.download_whole("inputs", &values)?;
+    Tensor::new(of.dtype, of.rows, of.cols, data).map(|t| t.held(There::with(Arc::new(values))))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! binary runs where there is no GPU and no CUDA, and says what is missing.
 
 pub(crate) mod activation;
+pub(crate) mod afar;
 pub(crate) mod ahead;
 pub(crate) mod buffers;
 pub(crate) mod cast;

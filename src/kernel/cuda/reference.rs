@@ -1,5 +1,6 @@
 //! The f64 references of large products on the GPU (`kernels/reference.cu`), from operands as they lie there: the bits of [`crate::op`]'s.
 
+use super::afar;
 use super::contract::{Contract, Pointer, arguments, by_value};
 use super::launch::{Buffer, Gpu, LaunchShape};
 use crate::order::Order as _;
@@ -98,9 +99,9 @@ fn every(gpu: &Gpu) -> LaunchShape {
 impl Side {
     /// Values as they are. Errors: one is not finite; the driver's.
     pub fn values(gpu: &Gpu, x: &Tensor) -> Result<Self> {
-        let values = x.there().or_make(|| gpu.upload_f32(x.data()))?;
+        let values = afar::values(gpu, x)?;
         let found = gpu.upload_i32(&[-100_000, -100_000, 0])?;
-        let arguments = Width { values: (&*values).into(), count: x.data().len() as u64, found: (&found).into() };
+        let arguments = Width { values: (&*values).into(), count: x.count() as u64, found: (&found).into() };
         // SAFETY: so many values; three ints.
         unsafe { gpu.launch(arguments.launch(&[], every(gpu)))? };
         let found: Vec<i32> = gpu.download_whole("width of values", &found)?;
@@ -130,7 +131,10 @@ impl Side {
         let table: Vec<f64> = (0..256).map(|c| if c >> q.format().bits() == 0 { q.format().decode(c) } else { 0.0 }).collect();
         let unit: Vec<f64> = (0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect();
         let not_finite: [u32; 256] = std::array::from_fn(|c| u32::from(!table[c].is_finite()));
-        let special = parallel::or(q.codes(), |c| not_finite[usize::from(*c)]) != 0;
+        let special = match q.seen() {
+            Some(seen) => seen.present().iter().zip(not_finite).any(|(present, not)| *present && not != 0),
+            None => parallel::or(q.codes(), |c| not_finite[usize::from(*c)]) != 0,
+        };
         let zeros: Vec<f64> =
             if let Zero::Integer(z) = q.zero() { z.iter().map(|z| f64::from(*z)).collect() } else { Vec::new() };
         let zeros_fit = zeros.is_empty() || q.format().is_integer();

@@ -1,5 +1,6 @@
 //! A large cast judged on the GPU; codes as values there.
 
+use super::super::afar;
 use super::super::contract::{Contract, Pointer, arguments};
 use super::super::launch::{Buffer, Gpu, gpu};
 use super::counted::measured;
@@ -63,7 +64,7 @@ pub fn cast(of: &LargeCast) -> Result<Option<Measured>> {
     let (gpu, q) = (gpu()?, of.codes);
     let Some(codes) = Codes::upload(gpu, q)? else { return Ok(None) };
     let values = codes.values(gpu, q)?;
-    let source = of.source.there().or_make(|| gpu.upload_f32(of.source.data()))?;
+    let source = afar::values(gpu, of.source)?;
     let exact = widened(gpu, &source)?;
     // The right codes are those that were written.
     let given = Given {

@@ -82,7 +82,7 @@ pub fn dense_product(of: Factors, bias: Option<&Tensor>) -> Result<(Vec<f64>, Ve
     let magnitude: Vec<f64> = gpu.download_whole("f64 magnitude", &into.magnitude)?;
     let row = |side: usize, i: usize| -> Vec<f64> {
         match of {
-            Factors::Values(x) => x[side].row(i).iter().map(|x| f64::from(*x)).collect(),
+            Factors::Values(x) => x[side].some_row(i).iter().map(|x| f64::from(*x)).collect(),
             Factors::Codes(q) => q[side].values_of_row(i, 0..q[side].cols()),
         }
     };
@@ -130,7 +130,7 @@ impl References {
             }
             Ok(())
         };
-        let wide = |t: &Tensor, i: usize, k: &Range<usize>| t.row(i)[k.clone()].iter().map(|x| f64::from(*x)).collect();
+        let wide = |t: &Tensor, i: usize, k: &Range<usize>| t.some_row(i)[k.clone()].iter().map(|x| f64::from(*x)).collect();
         let of_values = |sources: [&Tensor; 2]| -> Result<Buffer> {
             let sides = [Side::values(gpu, sources[0])?, Side::values(gpu, sources[1])?];
             let exact = made(&|_, p| [sides[0].part(&p.a, &p.k), sides[1].part(&p.b, &p.k)])?;
@@ -140,7 +140,7 @@ impl References {
         let exact = of.sources.map(of_values).transpose()?;
         let quantized = [codes(of.operands.get(0))?, codes(of.operands.b())?];
         let sides = |all: &[&QTensor]| -> Result<Vec<Option<Side>>> {
-            all.iter().map(|q| if q.codes().is_empty() { Ok(None) } else { Side::codes(gpu, q).map(Some) }).collect()
+            all.iter().map(|q| if q.count() == 0 { Ok(None) } else { Side::codes(gpu, q).map(Some) }).collect()
         };
         let on_device = [sides(&quantized[0])?, sides(&quantized[1])?];
         // Tokens of a group have codes of their own, which begin at 0.
