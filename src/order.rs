@@ -3,6 +3,15 @@
 
 use std::cmp::Ordering;
 
+/// `second`, `third`, `4th`.
+pub fn nth(n: usize) -> String {
+    match n {
+        2 => "second".into(),
+        3 => "third".into(),
+        n => format!("{n}th"),
+    }
+}
+
 /// Stable sorts of lists that are short or sorted seldom.
 pub trait Order<T> {
     /// As `sort_by`.

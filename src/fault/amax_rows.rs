@@ -44,6 +44,7 @@ impl SomeRows {
     pub fn words(&self) -> String {
         let SomeRows { every, from, to, n } = *self;
         match () {
+            () if every == n && to == from + 1 => format!("row {from} of blocks"),
             () if every == n => format!("rows {from} … {} of blocks", to - 1),
             () if to == from + 1 => format!("rows {from}, {}, … of blocks, one of every {every}", from + every),
             () => format!("rows {from} … {} of every {every} of blocks", to - 1),
