@@ -232,6 +232,8 @@ impl Decoded<'_> {
 
     /// Codes that are widened in words of several, with the bits of a neighbour left in.
     fn of_words(&self) -> Option<Named> {
+        // Of most formats there are none.
+        widened::is_widened(self.q.format()).then_some(())?;
         let (inside, place) = self.place();
         let cols = self.q.cols();
         let made = |of: &dyn Fn(u8, u8) -> f64, other: &dyn Fn(usize) -> Option<usize>, lane: &dyn Fn(usize) -> bool| {

@@ -157,8 +157,8 @@ pub fn over(scene: &Scene) -> Option<String> {
     // In some rows of blocks alone, where the others are right: a warp of several, a tile.
     let (across, n) = (q.granularity().grid(x.rows(), x.cols()).1.max(1), actual.len());
     let wrong: Vec<usize> = (0..n).filter(|g| actual[*g] != right[*g]).map(|g| g / across).collect();
-    let some = amax_rows::some(&wrong, n / across)?;
-    let in_some = |c: &&Change| {
+    let some = amax_rows::some(&wrong, n / across);
+    let in_some = |(some, c): &(&amax_rows::SomeRows, &Change)| {
         let seen: Vec<f32> = (0..x.data().len())
             .map(|at| (at / x.cols(), at % x.cols()))
             .map(|(i, j)| if some.has(i / tile.0) { (c.of)(x, i, j) } else { x.row(i)[j] })
@@ -166,7 +166,8 @@ pub fn over(scene: &Scene) -> Option<String> {
         let need = need + amax_rows::BITS;
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
-    all.iter().take(most - asked).find(in_some).map(|c| format!("{}, in {}", c.words, some.words()))
+    let pairs = some.iter().flat_map(|s| all.iter().map(move |c| (s, c)));
+    pairs.take(most - asked).find(in_some).map(|(some, c)| format!("{}, in {}", c.words, some.words()))
 }
 
 /// Wrong blocks that are asked first, elements of them all together, and elements that all changes are asked of in one block, at most.
