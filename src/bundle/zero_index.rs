@@ -35,7 +35,35 @@ pub fn explain(z: &Zeros) -> Option<Named> {
             && told.iter().filter(is).count() as f64 >= SHARE * told.len() as f64
             && (z.made)(zero)
     };
-    packed(z, &fits).or_else(|| one(z, told[0], &fits)).or_else(|| indexed(z, &fits))
+    packed(z, &fits).or_else(|| one(z, told[0], &fits)).or_else(|| indexed(z, &fits)).or_else(|| strided(z, &fits))
+}
+
+/// Zero points in rows of whole words that are read at another row stride: the groups over those of a word, rounded the other way, or none left out.
+fn strided(z: &Zeros, fits: &dyn Fn(&[f64]) -> bool) -> Option<Named> {
+    let (rows, cols) = z.grid;
+    (rows > 1 && cols > 1).then_some(())?;
+    [2usize, 4, 8].into_iter().find_map(|lanes| {
+        let (down, up) = (cols / lanes * lanes, cols.next_multiple_of(lanes));
+        let ways = [(up, down), (up, cols), (cols, up), (cols, down)].into_iter().filter(|(stored, read)| stored != read);
+        ways.into_iter().find_map(|(stored, read)| {
+            let own = |g: usize| {
+                let place = g / cols * read + g % cols;
+                let (r, c) = (place / stored, place % stored);
+                (r < rows && c < cols).then(|| z.stored[r * cols + c])
+            };
+            // What pads a row, and what lies behind the last, nobody knows.
+            let zero: Vec<f64> = (0..z.stored.len()).map(|g| own(g).or(z.used[g]).unwrap_or(z.stored[g])).collect();
+            let told = (0..zero.len()).filter(|g| own(*g).is_some_and(|zero| zero != z.stored[*g])).count();
+            let known = (0..zero.len()).filter(|g| own(*g).is_some()).count();
+            (told >= LEAST && 2 * known >= zero.len() && fits(&zero)).then(|| {
+                let words = format!(
+                    "zero points lie in rows {stored} apart and are read as if they were {read} apart: group (r, c) of {cols} in a row at r·{read} + c, as of \
+                     words of {lanes}"
+                );
+                (Class::ZpCorrection, "a.zero_stride", words)
+            })
+        })
+    })
 }
 
 /// Words of zero points less an offset, put together by OR, along the rows or the groups of the grid.
@@ -150,6 +178,24 @@ mod tests {
         assert_eq!(said(&|z, g| z[g]), None);
         assert_eq!(said(&|z, g| z[g] + f64::from(g as u32 % 3)), None);
     }
+
+    /// Five in a row, three bytes of two.
+    #[test]
+    fn zero_points_at_another_row_stride_are_told() {
+        let at = |stored: usize, read: usize| {
+            move |z: &[f64], g: usize| {
+                let place = g / 5 * read + g % 5;
+                let (r, c) = (place / stored, place % stored);
+                if r < 40 && c < 5 { z[r * 5 + c] } else { 0.0 }
+            }
+        };
+        let words = said(&at(6, 4)).unwrap();
+        assert!(words.contains("in rows 6 apart and are read as if they were 4 apart: group (r, c) of 5 in a row"), "{words}");
+        assert!(said(&at(6, 5)).unwrap().contains("read as if they were 5 apart"));
+        assert!(said(&at(5, 6)).unwrap().contains("in rows 5 apart and are read as if they were 6 apart"));
+        assert_eq!(said(&at(5, 7)), None, "a stride of no word");
+    }
+
     /// Scales below 1 are all 0 where they are cut: what is said names no place.
     #[test]
     fn one_zero_point_for_all_groups_is_no_index() {
