@@ -113,8 +113,11 @@ fn affine_numbers_that_are_cut_after_they_chose_the_codes_are_named() {
     assert_eq!(found(&with(&|x| x)).1, "", "stored as they are");
 }
 
+/// A number of every element.
+type Of<'f> = &'f dyn Fn(usize) -> f64;
+
 /// An rmsnorm in FP8 by current scaling, whose scale is of this amax.
-fn rmsnorm(x: &Tensor, gamma: &[f32], amax: &dyn Fn(&dyn Fn(usize) -> f64) -> f64) -> Writer {
+fn rmsnorm(x: &Tensor, gamma: &[f32], amax: &dyn Fn(Of) -> f64) -> Writer {
     let cols = x.cols();
     let root: Vec<f64> = (0..x.rows())
         .map(|i| (x.row(i).iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / cols as f64 + 1e-5).sqrt())

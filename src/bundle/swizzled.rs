@@ -14,6 +14,9 @@ const LEAST: usize = 8;
 /// Words, and the group whose scale is read; `None`: padding.
 type Way<'w> = (String, Box<dyn Fn(usize, usize) -> Option<(usize, usize)> + 'w>);
 
+/// Words, and the row of a tile whose scale is read for a row.
+type Order = (&'static str, fn(usize) -> usize);
+
 /// The group that stands at a place of the tiles, `across` of which lie beside each other.
 fn at(place: usize, across: usize) -> (usize, usize) {
     let (tile, place) = (place / 512, place % 512);
@@ -28,7 +31,7 @@ fn place((r, c): (usize, usize), across: usize) -> usize {
 /// The wrong ways to read the scales of a grid.
 fn ways<'w>((rows, cols): (usize, usize)) -> Vec<Way<'w>> {
     let mut all: Vec<Way> = Vec::new();
-    let orders: [(&str, fn(usize) -> usize); 2] = [
+    let orders: [Order; 2] = [
         ("4 apart (row r at (r / 4)·16 + (r mod 4)·4) where they stand 32 apart", |r| r % 4 * 32 + r / 4),
         ("32 apart (row r at (r mod 32)·16 + (r / 32)·4) where they stand 4 apart", |r| r % 32 * 4 + r / 32),
     ];

@@ -85,9 +85,9 @@ pub fn earlier(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: 
         (2 * told >= count && told >= LEAST).then_some(())?;
         // Columns that would have shown where they do not.
         let mut out = vec![false; width];
-        for g in 0..used.len() {
+        for (g, used) in used.iter().enumerate() {
             for (c, v) in other(g).into_iter().flatten().enumerate() {
-                out[c] |= f64::from(v.abs()) > used[g] * (1.0 + NEAR);
+                out[c] |= f64::from(v.abs()) > used * (1.0 + NEAR);
             }
         }
         (!out[ends.0..ends.1].contains(&true)).then_some(())?;
