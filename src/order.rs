@@ -3,6 +3,20 @@
 
 use std::cmp::Ordering;
 
+/// `first`, `second`, `third`, `4th`, … `21st`.
+pub fn nth(n: usize) -> String {
+    match (n, n % 100 / 10, n % 10) {
+        (1, ..) => "first".into(),
+        (2, ..) => "second".into(),
+        (3, ..) => "third".into(),
+        (_, 1, _) => format!("{n}th"),
+        (.., 1) => format!("{n}st"),
+        (.., 2) => format!("{n}nd"),
+        (.., 3) => format!("{n}rd"),
+        _ => format!("{n}th"),
+    }
+}
+
 /// Stable sorts of lists that are short or sorted seldom.
 pub trait Order<T> {
     /// As `sort_by`.
@@ -49,6 +63,12 @@ fn arrange(n: usize, mut from: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ordinals_end_as_they_are_said() {
+        let said = [1, 2, 3, 4, 11, 12, 21, 22, 23, 112, 121].map(nth);
+        assert_eq!(said, ["first", "second", "third", "4th", "11th", "12th", "21st", "22nd", "23rd", "112th", "121st"]);
+    }
 
     #[test]
     fn lists_are_as_the_sort_of_the_standard_library_leaves_them() {

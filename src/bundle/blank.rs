@@ -3,6 +3,7 @@
 //! The rest is judged by itself, so that a second mistake gets its own name.
 
 use crate::fault::solve::segment::lines;
+use crate::order::nth;
 use std::collections::HashMap;
 
 /// Elements that hold the number, at least.
@@ -98,7 +99,8 @@ fn but(is: &[bool]) -> String {
     let not: Vec<usize> = (first..last).filter(|l| !is[*l]).collect();
     let step = not.windows(2).map(|w| w[1] - w[0]).next().unwrap_or(0);
     let every = not.len() > 2 && not.windows(2).all(|w| w[1] - w[0] == step) && step > 2;
-    if every { format!("{first} … {last} but every {step}th, {}, … {},", not[0], not[not.len() - 1]) } else { lines(is) }
+    let words = || format!("{first} … {last} but every {}, {}, … {},", nth(step), not[0], not[not.len() - 1]);
+    if every { words() } else { lines(is) }
 }
 
 #[cfg(test)]

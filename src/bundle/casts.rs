@@ -72,7 +72,8 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
         }
         Some(ranges) => {
             let scales = cast.scales(ranges).or_else(|| cast.part_global(ranges));
-            scales.or_else(|| cast.not_rounded(bundle, ranges)).or_else(|| cast.with_eps(ranges))
+            let scales = scales.or_else(|| cast.not_rounded(bundle, ranges)).or_else(|| cast.with_eps(ranges));
+            scales.or_else(|| cast.decoded_otherwise(ranges)).or_else(|| cast.of_other_axis(ranges))
         }
         None => {
             let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());

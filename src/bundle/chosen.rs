@@ -65,9 +65,9 @@ pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
 /// Groups whose largest magnitude misses some of their elements: `used` of each group, the magnitudes of its elements by lane. The words, and
 /// whether other groups have these lanes.
 pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, bool)> {
-    let largest = |g: usize| groups[g].iter().fold(0.0f64, |m, e| m.max(e.1));
-    let known: Vec<usize> = (0..groups.len()).filter(|g| largest(*g) > 0.0).collect();
-    let wrong: Vec<usize> = known.iter().copied().filter(|g| !near(used[*g], largest(*g))).collect();
+    let largest: Vec<f64> = groups.iter().map(|g| g.iter().fold(0.0, |m, e| e.1.max(m))).collect();
+    let known: Vec<usize> = (0..groups.len()).filter(|g| largest[*g] > 0.0).collect();
+    let wrong: Vec<usize> = known.iter().copied().filter(|g| !near(used[*g], largest[*g])).collect();
     let own = |g: &usize| groups[*g].iter().any(|e| near(used[*g], e.1));
     (wrong.len() >= 3 && wrong.iter().all(own)).then_some(())?;
     let lanes = groups.iter().flatten().map(|e| e.0 + 1).max()?;
@@ -75,7 +75,7 @@ pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, boo
     let above = |g: usize| groups[g].iter().filter(move |e| e.1 > used[g] * (1.0 + NEAR));
     wrong.iter().flat_map(|g| above(*g)).for_each(|e| missed[e.0] = true);
     // A right group whose largest magnitude is in a lane that is missed elsewhere.
-    let has = |g: &&usize| !wrong.contains(g) && groups[**g].iter().filter(|e| near(e.1, largest(**g))).all(|e| missed[e.0]);
+    let has = |g: &&usize| !wrong.contains(g) && groups[**g].iter().filter(|e| near(e.1, largest[**g])).all(|e| missed[e.0]);
     let others = known.iter().filter(has).count();
     let count = missed.iter().filter(|m| **m).count();
     let over = |kept: &dyn Fn(usize) -> bool| {

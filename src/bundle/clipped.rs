@@ -212,10 +212,10 @@ pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
     Some(Finding::solved(Class::SilentSkip, "out.scales_unwritten", words))
 }
 
-/// Codes that are within every bound: what their scales are of, where these contradict the values and nothing else has a name.
+/// Codes that are within every bound: what their scales are of, where these contradict the values. A diagnosis without a finding has asked
+/// for that already.
 pub(super) fn named(bundle: &Bundle, found: Option<&Diagnosis>) -> Option<Finding> {
-    let nameless = found.is_none_or(|d| d.findings.is_empty());
-    (nameless && contradiction(bundle).is_some()).then(|| casts::explain(bundle))?
+    (found.is_none() && contradiction(bundle).is_some()).then(|| casts::explain(bundle))?
 }
 
 /// FP8 formats that give the same bytes other numbers: OCP's, and those whose exponent's bias is one more.

@@ -7,7 +7,7 @@
 //! ```
 
 use super::assay::Answer;
-use super::{Bundle, decoded_words, packed_scales, widened, zero_index};
+use super::{Bundle, decoded_words, packed_scales, swizzled, widened, zero_index};
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
@@ -232,6 +232,8 @@ impl Decoded<'_> {
 
     /// Codes that are widened in words of several, with the bits of a neighbour left in.
     fn of_words(&self) -> Option<Named> {
+        // Of most formats there are none.
+        widened::is_widened(self.q.format()).then_some(())?;
         let (inside, place) = self.place();
         let cols = self.q.cols();
         let made = |of: &dyn Fn(u8, u8) -> f64, other: &dyn Fn(usize) -> Option<usize>, lane: &dyn Fn(usize) -> bool| {
@@ -301,42 +303,6 @@ impl Decoded<'_> {
         Some((class, "a.table", words))
     }
 
-    /// Scales of tiles of 128 rows that are read as if their rows stood in another order, with or without the second level.
-    fn swizzled(&self, groups: &[Entry]) -> Option<Named> {
-        let (rows, cols) = self.q.granularity().grid(self.q.rows(), self.q.cols());
-        let known: Vec<usize> = (0..groups.len()).filter(|g| groups[*g].count() > 0).collect();
-        (rows > 4 && !known.is_empty()).then_some(())?;
-        type Order = (&'static str, fn(usize) -> usize);
-        let orders: [Order; 2] = [
-            ("4 apart (row r at (r / 4)·16 + (r mod 4)·4) where they stand 32 apart", |r| r % 4 * 32 + r / 4),
-            ("32 apart (row r at (r mod 32)·16 + (r / 32)·4) where they stand 4 apart", |r| r % 32 * 4 + r / 32),
-        ];
-        orders.iter().find_map(|(words, order)| {
-            [true, false].into_iter().find_map(|with_level| {
-                let used = |g: usize, order: &dyn Fn(usize) -> usize| {
-                    let (r, c) = (g / cols, g % cols);
-                    let from = r / 128 * 128 + order(r % 128);
-                    // Rows of padding have scales of 0.
-                    let s = if from < rows { f64::from(self.q.scale_inv()[from * cols + c]) } else { 0.0 };
-                    s * if with_level { f64::from(self.q.over(g).0) } else { 1.0 }
-                };
-                let is = |g: &&usize| groups[**g].holds(used(**g, order));
-                // Scales that are alike are in any order.
-                let told = known.iter().filter(|g| !groups[**g].holds(used(**g, &|r| r))).nth(LEAST - 1).is_some();
-                let few = known.iter().step_by(known.len().div_ceil(64));
-                let all = few.clone().filter(is).count() == few.count() && known.iter().filter(is).count() == known.len();
-                (told && all).then(|| {
-                    let level = if with_level { "" } else { "; and the second level, the global scale, is not multiplied" };
-                    let padding = if rows % 128 > 0 { ", rows of padding have 0" } else { "" };
-                    let words = format!(
-                        "scales in tiles of 128 rows and 4 groups are read as if their rows stood {words}{padding}{level}"
-                    );
-                    (Class::ScaleLayout, "a.swizzle", words)
-                })
-            })
-        })
-    }
-
     /// The scale that each group was given: a function of the one stored, or another's.
     fn scales(&self) -> Option<Named> {
         self.zero.is_empty().then_some(())?;
@@ -371,7 +337,9 @@ impl Decoded<'_> {
             let words = format!("the scale of group (r, c) of the {}×{} grid is that of {}", grid.0, grid.1, way.words);
             return Some((way.kind.class(), "a.index", words));
         }
-        if let Some(found) = self.swizzled(&groups) {
+        let known: Vec<usize> = (0..n).filter(|g| groups[*g].count() > 0).collect();
+        let holds = |g: usize, s: f64| groups[g].holds(s);
+        if let Some(found) = swizzled::explain(self.q, grid, &known, &holds) {
             return Some(found);
         }
         let solved: Vec<Option<(f64, f64)>> = groups.iter().map(|e| (e.finite > 0).then_some((e.low, e.high))).collect();

@@ -126,25 +126,25 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         Class::ScaleRerounded,
         "multiplier_whole",
         "the multiplier is rounded to a whole number before values are multiplied by it",
-        |e| multiplied(e, whole_multiplier(e)?.round_ties_even()),
+        |e| multiplied_by_whole(e, whole_multiplier(e)?.round_ties_even()),
     ),
     (
         Class::ScaleRerounded,
         "multiplier_whole",
         "the multiplier is cut to a whole number before values are multiplied by it",
-        |e| multiplied(e, whole_multiplier(e)?.trunc()),
+        |e| multiplied_by_whole(e, whole_multiplier(e)?.trunc()),
     ),
     (
         Class::ScaleRerounded,
         "multiplier_whole",
         "1/scale_inv is rounded to a whole number before values are multiplied by it",
-        |e| multiplied(e, (1.0 / e.inverse).round_ties_even()),
+        |e| multiplied_by_whole(e, (1.0 / e.inverse).round_ties_even()),
     ),
     (
         Class::ScaleRerounded,
         "multiplier_whole",
         "1/scale_inv is cut to a whole number before values are multiplied by it",
-        |e| multiplied(e, (1.0 / e.inverse).trunc()),
+        |e| multiplied_by_whole(e, (1.0 / e.inverse).trunc()),
     ),
     (Class::ScaleRerounded, "scale_whole", "scale_inv is rounded to a whole number before values are divided by it", |e| {
         let whole = e.inverse.round_ties_even();
@@ -276,6 +276,11 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
 fn multiplied(e: &Element, by: f64) -> Option<f64> {
     let y = e.x * by;
     if y.is_nan() { Some(f64::NAN) } else { e.code(y.clamp(-1e30, 1e30) + e.zero) }
+}
+
+/// A multiplier of 0 makes codes of 0, as a part that is not written has them: it says nothing.
+fn multiplied_by_whole(e: &Element, by: f64) -> Option<f64> {
+    (by > 0.0).then(|| multiplied(e, by))?
 }
 
 /// The FP4 of bitsandbytes, beside its NF4: the values of its codes over the largest (`create_fp4_map`).

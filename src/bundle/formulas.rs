@@ -205,8 +205,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         any_row() || (0..cols).any(|j| told(j) && is(j)) || share()
     };
-    let rest: Vec<&Formula> =
-        if few.len() < is_wrong.len() { all[1..].iter().filter(makes_some).collect() } else { all[1..].iter().collect() };
+    let rest: Vec<&Formula> = all[1..].iter().filter(makes_some).collect();
     // In f32 1 + tanh and 1 + erf lose what cancels: the few that another activation does not make for that are its own.
     let with_cancelled = |f: &Formula, made: Mask| -> Mask {
         let wrong = right.iter().filter(|r| !**r).count();

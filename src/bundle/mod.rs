@@ -24,6 +24,8 @@ pub mod case;
 mod cast;
 mod cast_formats;
 #[cfg(test)]
+mod cast_lines_tests;
+#[cfg(test)]
 mod cast_places_tests;
 #[cfg(test)]
 mod cast_tests;
@@ -33,6 +35,7 @@ mod clamped;
 mod clipped;
 mod code_table;
 mod copies;
+mod copy_pitch;
 mod copy_places;
 mod copy_tiles;
 mod curves;
@@ -85,6 +88,7 @@ mod replayed_tests;
 mod rescaled;
 mod router;
 mod sample;
+mod scale_bytes;
 mod scale_eps;
 mod scale_places;
 mod scale_rounding;
@@ -101,6 +105,7 @@ mod stages;
 #[cfg(test)]
 mod step_tests;
 mod subgroups;
+mod swizzled;
 mod tail_tokens;
 #[cfg(test)]
 mod tests;

@@ -54,8 +54,8 @@ pub fn another(q: &QTensor, (low, high): Range, by: f64) -> Option<(Class, &'sta
     }
     // Which of the two levels has it does not show.
     let words = format!(
-        "the codes were made with scales that are {by:.4} times those stored, the same for all blocks: such as a global scale of another tensor or of \
-         another step"
+        "the codes were made with other scales: every scale_inv is {by:.4} times that of its codes, the same for all blocks: such as a global scale of \
+         another tensor or of another step"
     );
     Some((Class::StaleState, "out.levels", words))
 }
@@ -164,6 +164,7 @@ mod tests {
         for (by, near) in [(0.7413, 1e-5), (read / 768.0, 1e-3)] {
             let (class, _, words) = told(by, near);
             assert!(class == Class::StaleState && words.contains("of another tensor or of another step"), "{words}");
+            assert!(words.contains(&format!("every scale_inv is {by:.4} times that of its codes")), "{words}");
         }
     }
 }

@@ -14,16 +14,16 @@ pub fn tell(bundle: &Bundle, found: &mut Answer) {
     let encoded = found.diagnosis.as_ref().and_then(|d| d.findings.first()).is_some_and(|f| is_encoding(f.class));
     let scales = || with_evidence(bundle, &found.assayed, fault::chosen::other_scales);
     let scales = if encoded && found.reason.contains("scale_inv[") { scales() } else { None };
-    let amax = part_amax(bundle, found).or_else(|| other_amax(found));
-    let copy = other_copy(bundle, found);
+    let Some(first) = found.diagnosis.as_ref().and_then(|d| d.findings.first()) else { return };
+    // What is named already is not asked for again.
+    let of_copy = first.variant.contains("transpose");
+    let of_amax = first.class == Class::AmaxScope || first.fault.contains("amax");
+    let copy = if of_copy { None } else { other_copy(bundle, found) };
+    let amax = if of_amax { None } else { part_amax(bundle, found).or_else(|| other_amax(found)) };
     let Some(first) = found.diagnosis.as_mut().and_then(|d| d.findings.first_mut()) else { return };
     first.detail += &scales.unwrap_or_default();
-    if let Some(words) = copy.filter(|_| !first.variant.contains("transpose")) {
-        first.detail += &words;
-    }
-    if let Some(words) = amax.filter(|_| !(first.class == Class::AmaxScope || first.fault.contains("amax"))) {
-        first.detail += &words;
-    }
+    first.detail += &copy.unwrap_or_default();
+    first.detail += &amax.unwrap_or_default();
 }
 
 /// How far an amax may be from the largest magnitude that is written, relative: half a step of FP8.

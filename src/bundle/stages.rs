@@ -12,6 +12,9 @@ use crate::op::{Op, Params};
 /// What a largest magnitude may be off that was taken of values rounded to bf16, relative.
 const NEAR: f64 = 1.0 / 256.0;
 
+/// What a scale may be off its amax over the format's maximum, relative.
+const SCALED: f64 = 1e-5;
+
 /// Words for what it is, and its values, row-major in the shape of the result.
 type Stage = (&'static str, Vec<f64>);
 
@@ -40,6 +43,10 @@ fn stages(bundle: &Bundle, ideal: &[f64], cols: usize) -> Option<Vec<Stage>> {
             let gain = |at: usize| f64::from(gamma[at % cols]) + one;
             let before = |at: usize| if gain(at) == 0.0 { 0.0 } else { (ideal[at] - beta(at)) / gain(at) };
             let mut all = vec![("the input, before the norm", each(&|at| x(at, 0))), ("the norm before gamma", each(&before))];
+            // Of a gain that is stored less one, and of one that is not.
+            let other = |at: usize| before(at) * (gain(at) + 1.0 - 2.0 * one) + beta(at);
+            let words = if one > 0.0 { "the norm times gamma, not 1 + gamma" } else { "the norm times 1 + gamma, not gamma" };
+            all.push((words, each(&other)));
             if bundle.beta.is_some() {
                 all.push(("the norm before beta", each(&|at| ideal[at] - beta(at))));
             }
@@ -87,8 +94,15 @@ pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     }
     let judged = found.judgement();
     let (ideal, cols, amax) = (judged.bound.ideal(), judged.cols, f64::from(bundle.out.amax?));
-    let alone =
-        judged.comparison.judged.violations == 0 && (found.reason.contains("amax[") || found.reason.contains("out.amax"));
+    // By a recipe the scale may be all that is told: it is that of this amax.
+    let of_amax = || match &bundle.out.d {
+        Data::Quantized(q) if q.scale_inv().len() == 1 => {
+            (q.affine(0).unit * q.format().max_finite() / amax - 1.0).abs() < SCALED
+        }
+        _ => false,
+    };
+    let told = found.reason.contains("amax[") || found.reason.contains("out.amax");
+    let alone = judged.comparison.judged.violations == 0 && (told || found.reason.contains("scale_inv[") && of_amax());
     (found.verdict == Verdict::Fail && alone && !ideal.is_empty()).then_some(())?;
     let Some((words, _)) =
         stages(bundle, ideal, cols).into_iter().flatten().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))

@@ -6,7 +6,7 @@
 //! part  ──►  the scale that its codes were made with  ──►  its own largest magnitude
 //! ```
 
-use super::casts::{Cast, Named, holds};
+use super::casts::{Cast, Named, Range, holds};
 use crate::Rounding;
 use crate::fault::Class;
 use crate::fault::solve::segment;
@@ -22,10 +22,15 @@ const NARROW: usize = 4;
 const LEAST: usize = 4;
 /// The share of parts that have to follow.
 const SHARE: f64 = 0.98;
+/// Parts that refuse a rule before all are asked.
+const FIRST: usize = 64;
 /// How far an amax may be from the largest magnitude that it is said to be, relative.
 const NEAR: f64 = 1.0 / 1024.0;
 /// Bits that lines left out have to tell beyond those of where they are.
 const BITS: f64 = 8.0;
+
+/// The scales that the codes of each part say, and the part's largest magnitude.
+pub type Parts = (Vec<Range>, Vec<f64>);
 
 impl Cast<'_> {
     /// Parts of groups by their own scales.
@@ -38,22 +43,11 @@ impl Cast<'_> {
             let part = width / n;
             let of = |at: usize| self.group(at) * n + at % cols % width / run % n;
             let count = self.stored.len() * n;
-            let x = |at: usize| f64::from(self.x.data()[at]);
-            let ranges = self.ranges(0..self.q.codes().len(), Rounding::NearestEven, x, of, count)?;
-            let mut amax = vec![0.0f64; count];
-            (0..self.q.codes().len()).for_each(|at| amax[of(at)] = amax[of(at)].max(x(at).abs()));
-            let max = self.q.format().max_finite();
-            let told: Vec<usize> = (0..count).filter(|p| amax[*p] > 0.0 && ranges[*p].1.is_finite()).collect();
-            // By its own amax, or by a power of two that it gives.
-            let own = |p: &&usize| {
-                let s = amax[**p] / max;
-                let (low, high) = ranges[**p];
-                holds(ranges[**p], s) || self.is_pow2() && low <= 2.0 * s && high >= 0.5 * s
-            };
-            let parts = told.iter().filter(own).count();
+            let parts = self.parts(of, count)?;
+            let (ranges, amax) = (&parts.0, &parts.1);
             let differs = |g: &usize| (0..n).any(|p| amax[g * n + p] > 0.0 && !holds(ranges[g * n + p], self.stored[*g]));
             let differ = (0..self.stored.len()).filter(differs).count();
-            (parts as f64 >= SHARE * told.len() as f64 && differ >= LEAST).then_some(())?;
+            (differ >= LEAST && self.follow(n, &parts, amax)).then_some(())?;
             // Whose scale is stored.
             let groups = || (0..self.stored.len()).filter(|g| (0..n).all(|p| amax[g * n + p] > 0.0));
             let is = |p: usize| groups().filter(|g| holds(ranges[g * n + p], self.stored[*g])).count() as f64 >= SHARE * groups().count() as f64;
@@ -73,6 +67,52 @@ impl Cast<'_> {
             };
             Some((Class::AmaxScope, "out.amax_parts", words))
         })
+    }
+
+    /// The scales that the codes of each of `count` parts say, and its largest magnitude. `None`: codes of one contradict each other.
+    pub fn parts(&self, of: impl Fn(usize) -> usize, count: usize) -> Option<Parts> {
+        let n = self.q.codes().len();
+        let x = |at: usize| f64::from(self.x.data()[at]);
+        let ranges = self.ranges(0..n, Rounding::NearestEven, x, &of, count)?;
+        let mut amax = vec![0.0f64; count];
+        (0..n).for_each(|at| amax[of(at)] = amax[of(at)].max(x(at).abs()));
+        Some((ranges, amax))
+    }
+
+    /// Whether parts, `n` of each group, are coded by the amax that each sees: nearly all of those that the stored scale does not code, and nearly all.
+    /// By all alone, a fault of a few parts lies within what is left.
+    pub fn follow(&self, n: usize, (ranges, amax): &Parts, seen: &[f64]) -> bool {
+        let (max, power) = (self.q.format().max_finite(), self.is_pow2());
+        let told = (0..ranges.len()).filter(|p| amax[*p] > 0.0 && ranges[*p].1.is_finite());
+        let (differ, same): (Vec<usize>, Vec<usize>) = told.partition(|p| !holds(ranges[*p], self.stored[p / n]));
+        let is = |p: &usize| {
+            let (s, (low, high)) = (seen[*p] / max, ranges[*p]);
+            // A power of two that the amax gives, by whatever rule, is at most one off.
+            holds(ranges[*p], s) || power && low <= 2.0 * s && high >= 0.5 * s
+        };
+        let is_other = |p: &usize| {
+            if !power {
+                return is(p);
+            }
+            // The stored one is of the whole group, or of a part at its end.
+            let (g, first) = (p / n, p / n * n);
+            let stored = [self.amax[g], amax[first], amax[first + n - 1]];
+            stored.into_iter().any(|of| self.other_powers(seen[*p], of).any(|by| holds(ranges[*p], self.stored[g] * by)))
+        };
+        let enough = |hit: usize, all: usize| hit as f64 >= SHARE * all as f64;
+        let few = &differ[..differ.len().min(FIRST)];
+        enough(few.iter().filter(|p| is_other(p)).count() + 1, few.len())
+            && enough(differ.iter().filter(|p| is_other(p)).count(), differ.len())
+            && enough(same.iter().filter(|p| is(p)).count() + differ.len(), same.len() + differ.len())
+    }
+
+    /// What the power of two of one amax is of that of another, by each rule that recipes have, where it is another one.
+    fn other_powers(&self, seen: f64, of: f64) -> impl Iterator<Item = f64> {
+        let f = self.q.format();
+        let even = 2.0 - (-f64::from(f.spec().mantissa) - 1.0).exp2();
+        let exponents = |x: f64| [1.0, even, f.max_finite()].map(|unit| (x / unit).log2()).map(|e| [e.floor(), e.ceil()]);
+        let pairs = exponents(seen).into_iter().flatten().zip(exponents(of).into_iter().flatten());
+        pairs.map(|(a, b)| a - b).filter(|by| *by != 0.0).map(f64::exp2)
     }
 
     /// Groups that are counted over the flat tensor, although every row starts one of its own: codes by the scales of these.

@@ -35,7 +35,7 @@ fn an_amax_over_half_a_block_is_told_from_an_exponent_that_is_rounded() {
     is_named(
         &cast("mx_rceil", &x, |c, v| if c % 2 == 1 { v } else { 0.0 }),
         "amax_scope:out.amax_over",
-        &["every 2th", "from element 1"],
+        &["every second", "from element 1"],
     );
     // Exponents of no rule have no name.
     let q = quantized("mx_rceil", 24, 256, 31);

@@ -35,9 +35,14 @@ fn wide(f: Format, own: u8, other: u8) -> Option<f64> {
     }
 }
 
+/// Whether codes of a format are widened in words.
+pub fn is_widened(f: Format) -> bool {
+    wide(f, 0, 0).is_some()
+}
+
 /// The lanes that keep a neighbour's bits, in words.
 pub fn explain(f: Format, made: &Made) -> Option<String> {
-    wide(f, 0, 0)?;
+    is_widened(f).then_some(())?;
     let of = |own: u8, other: u8| wide(f, own, other).unwrap_or(f64::NAN);
     let (words, ..) = LANES.iter().find(|(_, other, lane)| made(&of, other, lane))?;
     Some(format!("codes are widened to f16 in words of several without a mask: {words} in their low mantissa bits"))

@@ -11,7 +11,7 @@ use super::solve::address::gcd;
 use super::{Class, amax_rows, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
-use crate::order::Order as _;
+use crate::order::{Order as _, nth};
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Tensor};
 
@@ -58,7 +58,7 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     all.extend(further((rows, cols), tile));
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < width) {
         for first in 0..step {
-            let words = format!("amax is over every {step}th element of a block alone, from element {first} on");
+            let words = format!("amax is over every {} element of a block alone, from element {first} on", nth(step));
             all.push(place(words, tile, move |_, c| c % step == first));
         }
     }
@@ -68,7 +68,7 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
             let words = format!("amax does not see element {one} of each {lanes} of a block");
             all.push(place(words, tile, move |_, c| c % lanes != one));
         }
-        for few in [2, lanes / 2].into_iter().filter(|n| *n > 1 && *n < lanes) {
+        for few in [2, lanes / 2].into_iter().skip(usize::from(lanes == 4)) {
             let words = |end| format!("amax is over the {end} {few} of each {lanes} elements of a block alone");
             all.push(place(words("first"), tile, move |_, c| c % lanes < few));
             all.push(place(words("last"), tile, move |_, c| c % lanes >= lanes - few));
@@ -150,14 +150,15 @@ pub fn over(scene: &Scene) -> Option<String> {
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
     let all = telling(all, x, q, actual, right);
-    if let Some(found) = all.iter().take(most).find(|c| is(c)) {
+    let asked = all.len().min(most);
+    if let Some(found) = all[..asked].iter().find(|c| is(c)) {
         return Some(found.words.clone());
     }
     // In some rows of blocks alone, where the others are right: a warp of several, a tile.
-    let (rows, n) = (q.granularity().grid(x.rows(), x.cols()).1, actual.len());
-    let wrong: Vec<usize> = (0..n).filter(|g| actual[*g] != right[*g]).map(|g| g / rows.max(1)).collect();
-    let some = amax_rows::some(&wrong, n / rows.max(1))?;
-    let in_some = |c: &&Change| {
+    let (across, n) = (q.granularity().grid(x.rows(), x.cols()).1.max(1), actual.len());
+    let wrong: Vec<usize> = (0..n).filter(|g| actual[*g] != right[*g]).map(|g| g / across).collect();
+    let some = amax_rows::some(&wrong, n / across);
+    let in_some = |(some, c): &(&amax_rows::SomeRows, &Change)| {
         let seen: Vec<f32> = (0..x.data().len())
             .map(|at| (at / x.cols(), at % x.cols()))
             .map(|(i, j)| if some.has(i / tile.0) { (c.of)(x, i, j) } else { x.row(i)[j] })
@@ -165,20 +166,24 @@ pub fn over(scene: &Scene) -> Option<String> {
         let need = need + amax_rows::BITS;
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
-    all.iter().take(most).find(in_some).map(|c| format!("{}, in {}", c.words, some.words()))
+    let pairs = some.iter().flat_map(|s| all.iter().map(move |c| (s, c)));
+    pairs.take(most - asked).find(in_some).map(|(some, c)| format!("{}, in {}", c.words, some.words()))
 }
 
-/// Wrong blocks that are asked first, and elements of them all together, at most.
+/// Wrong blocks that are asked first, elements of them all together, and elements that all changes are asked of in one block, at most.
 const FIRST: usize = 32;
 const ELEMENTS: usize = 1 << 16;
+const ASKED: usize = 1 << 29;
 
 /// The changes that see another largest magnitude in the first wrong blocks: a scale of the block's own amax is wrong for no other.
 fn telling(mut all: Vec<Change>, x: &Tensor, q: &QTensor, actual: &[f64], right: &[f64]) -> Vec<Change> {
     let ((height, width), across) = (q.granularity().tile(x.rows(), x.cols()), q.granularity().grid(x.rows(), x.cols()).1);
-    let wrong: Vec<usize> = (0..actual.len()).filter(|g| actual[*g] != right[*g]).take(FIRST).collect();
-    if q.level().is_some() || wrong.len() * height * width > ELEMENTS {
+    let size = height * width;
+    if q.level().is_some() || size > ELEMENTS || all.len() * size > ASKED {
         return all;
     }
+    let first = FIRST.min(ELEMENTS / size.max(1));
+    let wrong: Vec<usize> = (0..actual.len()).filter(|g| actual[*g] != right[*g]).take(first).collect();
     let other = |c: &Change, g: usize| {
         let (mut own, mut seen) = (0f32, 0f32);
         for i in (g / across * height..x.rows()).take(height) {

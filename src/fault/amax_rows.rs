@@ -5,6 +5,7 @@
 //! ```
 
 use crate::Tensor;
+use crate::order::Order as _;
 
 /// Bits that the choice of some rows costs.
 pub const BITS: f64 = 8.0;
@@ -24,17 +25,20 @@ pub struct SomeRows {
     n: usize,
 }
 
-/// The rows around the wrong ones of `n`, where these are no more than half of all.
-pub fn some(wrong: &[usize], n: usize) -> Option<SomeRows> {
-    (!wrong.is_empty()).then_some(())?;
+/// The rows around the wrong ones of `n`, where these are no more than half of all: the fewest first, of as many the shortest period.
+pub fn some(wrong: &[usize], n: usize) -> Vec<SomeRows> {
+    if wrong.is_empty() {
+        return Vec::new();
+    }
     let around = |every: usize| {
         let ends = wrong.iter().map(|r| r % every).fold((every, 0), |m, r| (m.0.min(r), m.1.max(r + 1)));
         SomeRows { every, from: ends.0, to: ends.1, n }
     };
-    // The fewest of all; of as many the shortest period.
-    let all = PERIODS.into_iter().filter(|p| 2 * p <= n).chain([n]).map(around);
     let share = |s: &SomeRows| (s.to - s.from) as f64 / s.every as f64;
-    all.min_by(|a, b| share(a).total_cmp(&share(b))).filter(|s| 2.0 * share(s) <= 1.0)
+    let all = PERIODS.into_iter().filter(|p| 2 * p <= n).chain([n]).map(around);
+    let mut all: Vec<SomeRows> = all.filter(|s| 2.0 * share(s) <= 1.0).collect();
+    all.order_by(|a, b| share(a).total_cmp(&share(b)));
+    all
 }
 
 impl SomeRows {
@@ -44,9 +48,10 @@ impl SomeRows {
     pub fn words(&self) -> String {
         let SomeRows { every, from, to, n } = *self;
         match () {
+            () if every == n && to == from + 1 => format!("row {from} of blocks"),
             () if every == n => format!("rows {from} … {} of blocks", to - 1),
             () if to == from + 1 => format!("rows {from}, {}, … of blocks, one of every {every}", from + every),
-            () => format!("rows {from} … {} of every {every} of blocks", to - 1),
+            () => format!("rows {from} … {} of every {every} rows of blocks", to - 1),
         }
     }
 }
@@ -62,31 +67,30 @@ pub fn earlier(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: 
     (count >= LEAST && !smaller).then_some(())?;
     let distances = (1..=FAR.min(rows.saturating_sub(1)) as isize).flat_map(|d| [-d, d]);
     distances.into_iter().find_map(|d| {
-        // Columns that would have shown where they do not, and those that make what shows.
-        let (mut out, mut ends, mut told) = (vec![false; width], (width, 0), 0usize);
-        for g in 0..used.len() {
-            let (i, from) = (g / across, g % across * width);
-            let Some(other) = i.checked_add_signed(d).filter(|o| *o < rows) else {
-                // Nobody knows what was there before the first row.
-                continue;
-            };
-            let of = &x.row(other)[from..(from + width).min(cols)];
-            let mut hit: Option<usize> = None;
-            for (c, v) in of.iter().enumerate() {
-                let v = f64::from(v.abs());
-                out[c] |= v > used[g] * (1.0 + NEAR);
-                if larger[g] && (v - used[g]).abs() <= NEAR * used[g] {
-                    // Of equal ones that which widens least.
-                    let near = |c: usize| (ends.0.saturating_sub(c)).max((c + 1).saturating_sub(ends.1));
-                    hit = Some(hit.filter(|h| near(*h) <= near(c)).unwrap_or(c));
-                }
-            }
-            if larger[g] {
-                let c = hit?;
-                (ends, told) = ((ends.0.min(c), ends.1.max(c + 1)), told + 1);
+        // Nobody knows what was there before the first row.
+        let other = |g: usize| {
+            let (row, from) = ((g / across).checked_add_signed(d).filter(|o| *o < rows)?, g % across * width);
+            Some(&x.row(row)[from..(from + width).min(cols)])
+        };
+        // The columns that make what shows; these groups refuse most distances.
+        let (mut ends, mut told) = ((width, 0), 0usize);
+        for g in (0..used.len()).filter(|g| larger[*g]) {
+            let Some(of) = other(g) else { continue };
+            let is = |c: &usize| (f64::from(of[*c].abs()) - used[g]).abs() <= NEAR * used[g];
+            // Of equal ones that which widens least.
+            let near = |c: &usize| (ends.0.saturating_sub(*c)).max((c + 1).saturating_sub(ends.1));
+            let c = (0..of.len()).filter(is).min_by_key(near)?;
+            (ends, told) = ((ends.0.min(c), ends.1.max(c + 1)), told + 1);
+        }
+        (2 * told >= count && told >= LEAST).then_some(())?;
+        // Columns that would have shown where they do not.
+        let mut out = vec![false; width];
+        for (g, used) in used.iter().enumerate() {
+            for (c, v) in other(g).into_iter().flatten().enumerate() {
+                out[c] |= f64::from(v.abs()) > used * (1.0 + NEAR);
             }
         }
-        (2 * told >= count && told >= LEAST && !out[ends.0..ends.1].contains(&true)).then_some(())?;
+        (!out[ends.0..ends.1].contains(&true)).then_some(())?;
         // Of all ends that fit, the roundest.
         let least = (0..=ends.0).rev().take_while(|c| !out[*c]).last()?;
         let most = (ends.1..=width).take_while(|c| *c == ends.1 || !out[c - 1]).last()?;
@@ -135,10 +139,16 @@ mod tests {
 
     #[test]
     fn some_rows_are_those_of_a_period_or_a_run() {
-        let words = |wrong: &[usize]| some(wrong, 92).map(|s| s.words());
+        let words = |wrong: &[usize]| some(wrong, 92).first().map(SomeRows::words);
         assert_eq!(words(&[3, 7, 15, 91]).unwrap(), "rows 3, 7, … of blocks, one of every 4");
         assert_eq!(words(&[1, 3, 7, 9, 15, 91, 29]).unwrap(), "rows 1, 3, … of blocks, one of every 2");
         assert_eq!(words(&[40, 41, 47, 44]).unwrap(), "rows 40 … 47 of blocks");
         assert_eq!(words(&[0, 91, 17, 34, 66, 77]), None);
+        assert_eq!(words(&[5]).unwrap(), "row 5 of blocks");
+        // Few rows are near each other by chance, too: a period is asked behind the run of them.
+        let all: Vec<String> = some(&[3, 7], 92).iter().map(SomeRows::words).collect();
+        let one = all.iter().position(|w| w == "rows 3, 7, … of blocks, one of every 4");
+        assert!(all[0] == "rows 3 … 7 of blocks" && one.is_some(), "{all:?}");
+        assert_eq!(words(&[4, 6, 13, 87]).unwrap(), "rows 4 … 7 of every 8 rows of blocks");
     }
 }

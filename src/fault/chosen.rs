@@ -44,6 +44,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
     }
     let share = consistent(&e, q)?;
     (share >= CONSISTENT).then_some(())?;
+    let blocks = largest(&e, q)?;
     let ratios: Vec<f64> =
         actual.iter().zip(right).filter(|(a, r)| a != r && **r != 0.0).map(|(a, r)| a / r).filter(|x| x.is_finite()).collect();
     let first = *ratios.first()?;
@@ -60,7 +61,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         )
     } else if ratios.iter().all(|x| (x - 1.0).abs() < 2f64.powi(-7)) && actual.iter().all(|s| bf16(*s) || bf16(1.0 / s)) {
         (Class::RoundOrder, "out.scale_in_bf16", "the scales are computed in bf16".to_string())
-    } else if let Some(words) = not_pow2(&largest(&e, q)?, actual, right, q) {
+    } else if let Some(words) = not_pow2(&blocks, actual, right, q) {
         (Class::ScaleRerounded, "out.not_pow2", words)
     } else if same && first == 0.0 {
         let largest = actual.iter().zip(right).filter(|(a, _)| **a == 0.0).fold(0.0f64, |m, (_, r)| m.max(*r));
@@ -70,9 +71,9 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
             right.len()
         );
         (Class::DegenerateBlock, "out.scale_zero", words)
-    } else if let (true, Some(words)) = (right.len() == 1, of_part(&e, q, first)) {
+    } else if let (true, Some(words)) = (right.len() == 1, of_part(&e, &blocks, first)) {
         (Class::AmaxScope, "out.amax_over", format!("the scale is of another amax: {words}"))
-    } else if let Some(words) = down(&largest(&e, q)?, q, actual, right).or_else(|| up(&largest(&e, q)?, q, actual, right)) {
+    } else if let Some(words) = down(&blocks, q, actual, right).or_else(|| up(&blocks, q, actual, right)) {
         (Class::RangeRule, "out.exponent", words)
     } else if same && ratios.len() * 10 > right.len() * 9 {
         let other = q.format().max_finite() / first;
@@ -84,17 +85,16 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's{why}"))
     } else if let Some(words) = super::amax::over(scene) {
         (Class::AmaxScope, "out.amax_over", words)
-    } else if let Some(words) = earlier_rows(&e, q, actual, right) {
+    } else if let Some(words) = earlier_rows(&e, q, &blocks, (actual, right)) {
         (Class::AmaxScope, "out.amax_rows", words)
     } else if let Some(words) = super::amax_of::elsewhere(q.granularity().grid(q.rows(), q.cols()), actual, right) {
         (Class::AmaxScope, "out.amax_of", words)
-    } else if let Some(words) = of_amax_alone(&largest(&e, q)?, actual) {
+    } else if let Some(words) = of_amax_alone(&blocks, actual) {
         (Class::RangeRule, "out.exponent", words)
     } else if ratios.iter().all(power) {
         let every: Vec<f64> = actual.iter().zip(right).map(|(a, r)| a / r).collect();
-        let amax = largest(&e, q)?;
-        if !super::amax::is_rounded_otherwise(&amax, &every) {
-            let words = super::exponents::of_some(q, &amax, actual, right)?;
+        if !super::amax::is_rounded_otherwise(&blocks, &every) {
+            let words = super::exponents::of_some(q, &blocks, actual, right)?;
             return Some(found(Class::RangeRule, "out.exponent", words, share));
         }
         let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(*x), m.1.max(*x)));
@@ -150,9 +150,9 @@ fn of_global(scene: &Scene, q: &QTensor) -> Option<String> {
 }
 
 /// The part of the values whose largest magnitude the scale of the whole tensor is of, `by` what it is of the right one.
-fn of_part(e: &Evidence, q: &QTensor, by: f64) -> Option<String> {
+fn of_part(e: &Evidence, amax: &[f64], by: f64) -> Option<String> {
     let Operand::High(x) = e.job.operands.get(0)? else { return None };
-    of_amax(x, largest(e, q)?.into_iter().fold(0.0, f64::max), by)
+    of_amax(x, amax.iter().copied().fold(0.0, f64::max), by)
 }
 
 /// The part of the values whose largest magnitude is `by` of that of all, to rounding.
@@ -199,9 +199,10 @@ fn up(amax: &[f64], q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String
     super::exponents::of_some(q, amax, actual, right)
 }
 
-/// The largest magnitude of every block.
+/// The largest magnitude of every block of a cast. What other ops quantize is not their operand.
 fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
     let Operand::High(x) = e.job.operands.get(0)? else { return None };
+    (matches!(e.job.op, Op::Cast | Op::CastTranspose) && (x.rows(), x.cols()) == (q.rows(), q.cols())).then_some(())?;
     let mut all = vec![0.0f64; q.scale_inv().len()];
     for (at, v) in x.data().iter().enumerate() {
         let of = &mut all[q.scale_index(at / q.cols(), at % q.cols())];
@@ -211,11 +212,10 @@ fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
 }
 
 /// Columns of an earlier row that the amax of a group also covers.
-fn earlier_rows(e: &Evidence, q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
+fn earlier_rows(e: &Evidence, q: &QTensor, amax: &[f64], (actual, right): (&[f64], &[f64])) -> Option<String> {
     let Operand::High(x) = e.job.operands.get(0)? else { return None };
-    let amax = largest(e, q)?;
     let used: Vec<f64> = amax.iter().zip(actual.iter().zip(right)).map(|(m, (a, r))| m * a / r).collect();
-    super::amax_rows::earlier(x, q.granularity().tile(x.rows(), x.cols()), &used, &amax)
+    super::amax_rows::earlier(x, q.granularity().tile(x.rows(), x.cols()), &used, amax)
 }
 
 /// The columns whose amax the scales of rows are of, where it is not all of them.

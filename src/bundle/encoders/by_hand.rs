@@ -71,6 +71,8 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
         let product = x * m;
         if product.is_nan() { Some(f64::NAN) } else { at(product.clamp(-1e30, 1e30) + z) }
     };
+    // One of 0 says nothing.
+    let times_more = |m: f64| if m < 1.0 { None } else { times(m) };
     // Of 52 bits after the first one these are left; no value here is subnormal in f16 or beyond its range.
     let cut = |bits: u32| f64::from_bits(y.to_bits() >> (52 - bits) << (52 - bits));
     let is_own = e.amax < 1.03 * s * g.most() && s * g.most() < 1.03 * e.amax;
@@ -100,17 +102,19 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
         }
         "the multiplier is rounded to a whole number before values are multiplied by it" => {
             // Only where the scale is that of amax, to three parts in a hundred.
-            if is_own { times((g.most() / e.amax).round_ties_even()) } else { None }
+            if is_own { times_more((g.most() / e.amax).round_ties_even()) } else { None }
         }
         "the multiplier is cut to a whole number before values are multiplied by it" => {
             if is_own {
-                times((g.most() / e.amax).floor())
+                times_more((g.most() / e.amax).floor())
             } else {
                 None
             }
         }
-        "1/scale_inv is rounded to a whole number before values are multiplied by it" => times((1.0 / s).round_ties_even()),
-        "1/scale_inv is cut to a whole number before values are multiplied by it" => times((1.0 / s).floor()),
+        "1/scale_inv is rounded to a whole number before values are multiplied by it" => {
+            times_more((1.0 / s).round_ties_even())
+        }
+        "1/scale_inv is cut to a whole number before values are multiplied by it" => times_more((1.0 / s).floor()),
         "scale_inv is rounded to a whole number before values are divided by it" => {
             // 1.75 is 2, 0.6 is 1, what is smaller is 0 and divides nothing.
             if s > 0.5 { at(x / (s + 0.5).floor() + z) } else { None }

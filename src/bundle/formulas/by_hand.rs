@@ -214,6 +214,14 @@ fn table<'x>() -> Hand<'x, Place<'x>> {
                 (concat!("the result is rounded to ", $f, " before it is stored"), Box::new(|_, p| $r(p.by(p.x())))),
                 (concat!("the mean is rounded to ", $f), Box::new(|_, p| p.norm($r(p.mean(p.x())), p.root(p.square(p.x()))))),
                 (
+                    concat!("the mean is rounded to ", $f, ", and the variance is about that"),
+                    Box::new(|_, p| {
+                        let m = $r(p.mean(p.x()));
+                        let sum: f64 = p.x().iter().map(|x| (x - m) * (x - m)).sum();
+                        p.norm(m, p.root(sum / p.x().len() as f64))
+                    }),
+                ),
+                (
                     concat!("the sum is rounded to ", $f, " before beta is added"),
                     Box::new(|_, p| $r(p.normal() * p.gamma[p.j]) + p.beta[p.j]),
                 ),

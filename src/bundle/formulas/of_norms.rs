@@ -180,6 +180,11 @@ pub fn norms(op: Op, gain: &str, cols: usize) -> Vec<Formula> {
         }));
         if layer {
             all.push(formula(format!("the mean is rounded to {f}"), move |r| r.norm(round(center(r.x())), r.moments(op).1)));
+            // A large mean is off by more than the row varies, and the variance has the square of that.
+            all.push(formula(format!("the mean is rounded to {f}, and the variance is about that"), move |r| {
+                let m = round(center(r.x()));
+                r.norm(m, (mean(r.x(), |x| (x - m).powi(2)) + r.eps).sqrt())
+            }));
             all.push(formula(format!("the sum is rounded to {f} before beta is added"), move |r| {
                 let (m, d) = r.moments(op);
                 r.x().iter().enumerate().map(|(j, x)| round((x - m) / d * r.gamma[j]) + r.beta[j]).collect()

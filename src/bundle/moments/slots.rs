@@ -37,22 +37,17 @@ pub fn trees(n: usize) -> Vec<(String, Vec<bool>)> {
         lanes.dedup();
         for lanes in lanes.into_iter().filter(|l| l * v <= n.next_multiple_of(v)) {
             let mut kept: Vec<bool> = vec![true; lanes];
+            // The lane that each is summed into so far.
+            let mut place: Vec<usize> = (0..lanes).collect();
             let (mut width, mut odd) = (lanes, Vec::new());
             while width > 1 {
                 if width % 2 == 1 {
                     // What was summed into the last lane so far goes with it.
-                    let alive = kept.clone();
-                    let mut of = lanes;
-                    let mut place: Vec<usize> = (0..lanes).collect();
-                    while of > width {
-                        let half = of / 2;
-                        place.iter_mut().for_each(|p| *p = if *p >= half && *p < 2 * half { *p - half } else { *p });
-                        of = half;
-                    }
-                    (0..lanes).filter(|l| alive[*l] && place[*l] == width - 1).for_each(|l| kept[l] = false);
+                    (0..lanes).filter(|l| place[*l] == width - 1).for_each(|l| kept[l] = false);
                     odd.push(width.to_string());
                 }
                 width /= 2;
+                place.iter_mut().filter(|p| (width..2 * width).contains(*p)).for_each(|p| *p -= width);
             }
             if !kept.contains(&false) {
                 continue;
@@ -140,6 +135,10 @@ pub fn means(rows: &[Vec<f64>], add: &mut Add) {
             );
             add(words, &|i| (0..chunks).map(|c| part(i, c * w, (c + 1) * w)).sum::<f64>() / chunks as f64);
         }
+        // That of two chunks is the plain mean of both, which is right where they are of one size.
+        if chunks < 3 {
+            continue;
+        }
         add(format!("the mean of every chunk of {w} columns is averaged with the one so far, whatever that is of"), &|i| {
             (1..chunks).fold(part(i, 0, w), |m, c| 0.5 * (m + part(i, c * w, (c + 1) * w)))
         });
@@ -180,6 +179,18 @@ mod tests {
         let of = |words: &str| found.iter().find(|f| f.0.contains(words)).unwrap().1;
         // 0 … 7 and 8 … 11.
         assert_eq!(of("plain mean of those of its 2 chunks of 8"), 0.5 * (3.5 + 9.5));
-        assert_eq!(of("every chunk of 8 columns is averaged"), 0.5 * (3.5 + 9.5));
+        // 0 … 7, 8 … 15 and 16 … 19.
+        let of = |n: usize| {
+            let rows = [(0..n).map(|j| j as f64).collect::<Vec<f64>>()];
+            let mut found = None;
+            means(&rows, &mut |words, of| {
+                if words.contains("every chunk of 8 columns is averaged") {
+                    found = Some(of(0));
+                }
+            });
+            found
+        };
+        assert_eq!(of(20), Some(0.5 * (0.5 * (3.5 + 11.5) + 17.5)));
+        assert_eq!([16, 12].map(of), [None, None], "two chunks by the plain mean of theirs");
     }
 }

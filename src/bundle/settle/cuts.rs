@@ -1,5 +1,6 @@
 //! How kernels cut K into parts that are summed by themselves, and in which order the parts are added in f32.
 
+use crate::order::nth;
 use std::ops::Range;
 
 /// The k of one part in the order in which its chain takes them: ascending ranges.
@@ -129,12 +130,7 @@ impl Cut {
             Cut::Balanced { tile, parts } => format!(", split in {parts} (tiles of {tile} of K shared out evenly)"),
             Cut::LongLast { tile, parts } => format!(", split in {parts} (tiles of {tile} of K, the rest to the last)"),
             Cut::Interleaved { tile, parts } => {
-                let nth = match parts {
-                    2 => "second".to_string(),
-                    3 => "third".to_string(),
-                    n => format!("{n}th"),
-                };
-                format!(", split in {parts} (every {nth} tile of {tile} of K)")
+                format!(", split in {parts} (every {} tile of {tile} of K)", nth(parts))
             }
             Cut::At(at) => format!(", split in 2 at K = {at}"),
             Cut::Blas { most, .. } => format!(", split as OpenBLAS does (blocks of at most {most} of K)"),

@@ -5,6 +5,7 @@ use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::order::nth;
 use crate::parallel;
 use std::sync::Arc;
 
@@ -324,8 +325,8 @@ fn waves(s: &System) -> Vec<Theory> {
                     };
                     let along = if by_rows { "row by row" } else { "column by column" };
                     let words = format!(
-                        "from the {}th tile of {tile}×{tile} on ({along}) the first {deep} of K are still the last ones of {whose}, of the tile {before} earlier",
-                        before + 1
+                        "from the {} tile of {tile}×{tile} on ({along}) the first {deep} of K are still the last ones of {whose}, of the tile {before} earlier",
+                        nth(before + 1)
                     );
                     let mut t = Theory::new(Class::AccState, "out", "out.stage_of_tile", words)
                         .bits(5.0 + cost(tile) + cost(before) + cost(deep) + f64::from(u8::from(which != (true, true))));

@@ -124,7 +124,7 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         if d > 1 {
             add(
                 Kind::Index,
-                format!("group c − {d} from the {d}th on, as from a ring of {d} that is filled too late"),
+                format!("group c − {d} from group {d} on, as from a ring of {d} that is filled too late"),
                 b + 1.0,
                 Arc::new(move |r, c| flat(r, if c >= d { c - d } else { c })),
             );

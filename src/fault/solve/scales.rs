@@ -5,6 +5,7 @@ use super::maps::{self, cost};
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::order::nth;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
@@ -333,13 +334,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     for group in (0..cols).filter(|_| cols > 1) {
         for rule in RULES.iter().filter(|r| matches!(r.1, "omitted" | "inverted" | "twice")) {
             let a = scales.clone();
-            let place = if group == 0 {
-                "first".to_string()
-            } else if group == cols - 1 {
-                "last".into()
-            } else {
-                format!("{group}th")
-            };
+            let place = if group > 0 && group == cols - 1 { "last".into() } else { nth(group + 1) };
             add(
                 rule.0,
                 format!("{name}.{}_in_group", rule.1),

@@ -2,7 +2,7 @@
 
 use super::address::gcd;
 use super::system::{Region, System};
-use crate::order::Order as _;
+use crate::order::{Order as _, nth};
 use std::ops::Range;
 
 /// How far a stray element may be beyond its bound, in bounds; their share of all elements and of the wrong ones.
@@ -242,12 +242,7 @@ pub fn lines(v: &[bool]) -> String {
     }
     let step = at[1] - at[0];
     if at.len() > 2 && at.windows(2).all(|w| w[1] - w[0] == step) {
-        let nth = match step {
-            2 => "second".to_string(),
-            3 => "third".to_string(),
-            n => format!("{n}th"),
-        };
-        return format!("{first}, {}, … {last} (every {nth})", first + step);
+        return format!("{first}, {}, … {last} (every {})", first + step, nth(step));
     }
     if at.len() <= 4 {
         return at.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
