@@ -113,16 +113,26 @@ fn meets(s: &System, side: Which, y: usize) -> bool {
 /// Results that stand in the range, side by side in a row: an epilogue that stores them over a tile that others still read. In words.
 fn results(s: &System, side: Which, ks: Range<usize>, wrong: &[usize], solved: &[Vec<f64>]) -> Option<String> {
     const TOLD: usize = 3;
+    (wrong.len() >= TOLD).then_some(())?;
     let values = &s.given(side).values;
-    let places = (0..TOLD.min(wrong.len())).map(|n| {
+    let places = (0..TOLD).map(|n| {
         let line: Vec<f64> = ks.clone().map(|k| values[wrong[n] * s.k + k] + solved[n][k - ks.start]).collect();
-        let size = line.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        // Of all numbers of the line: an outlier alone would let it be any other. Zeros are those of any line.
+        let size = (line.iter().map(|x| x * x).sum::<f64>() / line.len() as f64).sqrt();
+        (size > 0.0).then_some(())?;
         let at =
-            |i: usize, j: usize| line.iter().enumerate().all(|(x, v)| (v - s.actual[i * s.cols + j + x]).abs() <= size / 32.0);
+            |i: usize, j: usize| line.iter().enumerate().all(|(x, v)| (v - s.actual[i * s.cols + j + x]).abs() <= size / 16.0);
         let all = (0..s.rows).flat_map(|i| (0..(s.cols + 1).saturating_sub(ks.len())).map(move |j| (i, j)));
         all.into_iter().find(|(i, j)| at(*i, *j)).map(|(i, j)| (wrong[n], i, j))
     });
     let places: Vec<(usize, usize, usize)> = places.collect::<Option<_>>()?;
+    // A tile that lies over another has them as far apart as the lines are, all the same.
+    let step = |n: usize| {
+        let ((x, i, j), (y, k, l)) = (places[n], places[n + 1]);
+        ((k * s.cols + l) as i64 - (i * s.cols + j) as i64, (y - x) as i64)
+    };
+    let (first, second) = (step(0), step(1));
+    (first.0 != 0 && first.0 * second.1 == second.0 * first.1).then_some(())?;
     let some: Vec<String> = places.iter().map(|(x, i, j)| format!("row {x} has those of row {i} from column {j} on")).collect();
     Some(format!("results, {}: they are stored over the tile of {} while others still read it", some.join(", "), side.name()))
 }
