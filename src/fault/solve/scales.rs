@@ -157,9 +157,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     };
     let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
     for rule in RULES.iter().filter(|r| applies(r, g)) {
-        let changed: Vec<f64> = scales.iter().map(|x| (rule.4)(*x)).collect();
-        if changed != *scales {
-            let at: At = Arc::new(move |i, k| changed[cell(i, k)] * global);
+        // Asked for once a group of K: a table for each rule would fill the memory.
+        let (of, scales) = (rule.4, scales.clone());
+        if scales.iter().any(|x| of(*x) != *x) {
+            let at: At = Arc::new(move |i, k| of(scales[cell(i, k)]) * global);
             add(rule.0, format!("{name}.{}", rule.1), format!("the scales of {name} are {}", rule.2), rule.3, at);
         }
     }
@@ -509,27 +510,26 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
     if side != Which::A || s.a.q.is_none() || s.b.q.is_none() {
         return;
     }
-    let read = |g: &Given, from: &Given| -> At {
-        let theirs: Vec<f64> = from.scales().iter().map(|x| f64::from(*x)).collect();
-        let (tile, cols, m, global) = (g.tile, g.grid.1, theirs.len(), g.global);
+    let [of_a, of_b] = [&s.a, &s.b].map(|g| Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>()));
+    let read = |g: &Given, theirs: &Arc<Vec<f64>>| -> At {
+        let (tile, cols, m, global, theirs) = (g.tile, g.grid.1, theirs.len(), g.global, theirs.clone());
         Arc::new(move |i, k| theirs[(i / tile.0 * cols + k / tile.1) % m] * global)
     };
-    if s.a.scales().len() > 1 && s.b.scales().len() > 1 {
+    if of_a.len() > 1 && of_b.len() > 1 {
         let mut t = Theory::new(Class::ScaleLayout, "a", "swapped", "the scales of a and b are exchanged").bits(1.5);
-        t.a.scaled(s.a.tile.1, read(&s.a, &s.b));
-        t.b.scaled(s.b.tile.1, read(&s.b, &s.a));
+        t.a.scaled(s.a.tile.1, read(&s.a, &of_b));
+        t.b.scaled(s.b.tile.1, read(&s.b, &of_a));
         all.push(t);
     }
     for rule in RULES.iter().filter(|r| applies(r, &s.a) && applies(r, &s.b)) {
-        let by = |g: &Given| -> At {
-            let changed: Vec<f64> = g.scales().iter().map(|x| (rule.4)(f64::from(*x)) * g.global).collect();
-            let (tile, cols) = (g.tile, g.grid.1);
-            Arc::new(move |i, k| changed[i / tile.0 * cols + k / tile.1])
+        let by = |g: &Given, own: &Arc<Vec<f64>>| -> At {
+            let (tile, cols, global, own, of) = (g.tile, g.grid.1, g.global, own.clone(), rule.4);
+            Arc::new(move |i, k| of(own[i / tile.0 * cols + k / tile.1]) * global)
         };
         let mut t = Theory::new(rule.0, "a", format!("both.{}", rule.1), format!("the scales of a and of b are {}", rule.2))
             .bits(rule.3 + 1.5);
-        t.a.scaled(s.a.tile.1, by(&s.a));
-        t.b.scaled(s.b.tile.1, by(&s.b));
+        t.a.scaled(s.a.tile.1, by(&s.a, &of_a));
+        t.b.scaled(s.b.tile.1, by(&s.b, &of_b));
         all.push(t);
     }
 }
