@@ -223,6 +223,26 @@ mod tests {
     use crate::Format;
     use crate::fault::solve::tests::{M, codes, found, sum, wide};
 
+    /// Rows from 16 on whose tile of K holds the results of others.
+    #[test]
+    fn results_that_are_stored_over_a_tile_of_an_operand_are_told() {
+        let (n, k_all) = (80, 128);
+        let (a, b) = (wide(M, k_all), codes(Format::Int8, n, k_all, k_all, false, 25));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let of = |from: &dyn Fn(usize) -> usize| {
+            found(&a, &b, None, Format::Bf16, |i, j, right| {
+                let held = |k: usize| if i >= 16 && (32..64).contains(&k) { right[from(i) * n + k - 32] } else { x[[i, k]] };
+                sum(k_all, |k| held(k) * y[[j, k]])
+            })
+        };
+        let got = of(&|i| i - 16);
+        assert_eq!(got.0, "race:a.k_foreign", "{}", got.1);
+        assert!(got.1.contains("they are stored over the tile of a while others still read it"), "{}", got.1);
+        // Rows in no order are no tile that lies over another.
+        let got = of(&|i| (i - 16) ^ 5);
+        assert!(!got.1.contains("stored over"), "{}: {}", got.0, got.1);
+    }
+
     #[test]
     fn a_tile_of_k_that_is_of_an_earlier_step_is_told() {
         let (n, k_all) = (80, 128);
@@ -232,7 +252,7 @@ mod tests {
             sum(k_all, |k| if (32..64).contains(&k) { z[[M + i, (k + 7) % k_all]] } else { x[[i, k]] } * y[[j, k]])
         });
         assert_eq!(got.0, "race:a.k_foreign", "{}", got.1);
-        assert!(got.1.contains("k = 32 … 63 of a"), "{}", got.1);
+        assert!(got.1.contains("k = 32 … 63 of a") && !got.1.contains("stored over"), "{}", got.1);
         // Its own numbers in another order: nibbles of a tail that are exchanged.
         let got =
             found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[i, if k >= 96 { k ^ 1 } else { k }]] * y[[j, k]]));

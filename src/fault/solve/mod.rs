@@ -74,6 +74,8 @@ pub mod memo;
 pub mod memory;
 pub mod met;
 pub mod mixed;
+#[cfg(test)]
+mod name_tests;
 pub mod nans;
 pub mod offsets;
 pub mod one_part;

@@ -49,7 +49,11 @@ fn behind_k(s: &System, side: Which) -> Option<Theory> {
     let what = if side == Which::A { "rows" } else { "columns" };
     let groups = |k: usize| k.div_ceil(g.tile.1);
     let tail = is[from..].iter().all(|x| *x) && from.is_multiple_of(LINES);
-    let other = if tail { format!(", or the last tile of {what} is not written and was filled with NaN before") } else { String::new() };
+    let other = if tail {
+        format!(", or the last tile of {what} is not written and was filled with NaN before")
+    } else {
+        String::new()
+    };
     let words = format!(
         "{what} {} are NaN all along, and all others are right: what they read of {name} is NaN. K = {} ends inside a tile of {TILE}, and the {} scales \
          of {stored} behind it are read without a mask: a byte that is NaN, times the zeros of the masked codes, is NaN{other}",

@@ -69,7 +69,8 @@ fn end(cut: &[Range<usize>], right: &[Range<usize>], full: &[usize]) -> Option<E
             return ends(words, false);
         }
         if let Some(unit) = units(&|u| all(&|e| right[e].end.next_multiple_of(u))) {
-            let words = format!("{which} ends at a multiple of {unit}, rounded up: tokens of the next group are summed with it");
+            let words =
+                format!("{which} ends at a multiple of {unit}, rounded up: tokens of the next group are summed with it");
             return ends(words, false);
         }
     }
