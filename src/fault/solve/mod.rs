@@ -81,6 +81,7 @@ pub mod offsets;
 pub mod one_part;
 pub mod out_tiles;
 pub mod output;
+pub mod padded;
 pub mod padded_codes;
 pub mod pairs;
 pub mod part_scaled;

@@ -2,6 +2,7 @@
 
 use super::given::Given;
 use super::maps::{self, cost};
+use super::padded::padded;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -63,67 +64,6 @@ pub const RULES: &[Rule] = &[
     (Class::CodecEdge, "below_f16_subnormal", "scales below the smallest f16 read as 0", 2.5, |s| if s.abs() < 2f64.powi(-24) { 0.0 } else { s }),
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
-
-/// Said where padding is read as 1.
-pub const ONES: &str = ", 1 where nothing is stored";
-
-/// Grids that are stored for a padded shape and read without it, or the other way about; what nobody stored is 0, or 1: words, bits, scales.
-pub fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64>)> {
-    let mut all = Vec::new();
-    if rows < 2 || cols < 2 {
-        return all;
-    }
-    let mut add = |words: String, bits: f64, from: &dyn Fn(usize, usize) -> Option<(usize, usize)>| {
-        let read = |blank: f64| -> Vec<f64> {
-            (0..rows * cols).map(|f| from(f / cols, f % cols).map_or(blank, |(r, c)| scales[r * cols + c])).collect()
-        };
-        let (zeros, ones) = (read(0.0), read(1.0));
-        if ones != zeros {
-            all.push((format!("{words}{ONES}"), bits + 1.0, ones));
-        }
-        if zeros != scales {
-            all.push((words, bits, zeros));
-        }
-    };
-    for unit in [2usize, 4, 8, 16, 32, 64, 128] {
-        let tall = rows.next_multiple_of(unit);
-        if tall != rows {
-            add(format!("stored column by column, read at a stride of {tall} rows instead of {rows}"), cost(unit), &|r, c| {
-                let f = c * tall + r;
-                (f < rows * cols).then_some((f % rows, f / rows))
-            });
-            add(format!("stored column by column at a stride of {tall} rows, read at {rows}"), cost(unit), &|r, c| {
-                let f = c * rows + r;
-                (f % tall < rows).then_some((f % tall, f / tall))
-            });
-        }
-        let wide = cols.next_multiple_of(unit);
-        if wide != cols {
-            add(format!("read at a row stride of {wide} groups instead of {cols}"), cost(unit), &|r, c| {
-                let f = r * wide + c;
-                (f < rows * cols).then_some((f / cols, f % cols))
-            });
-            add(format!("stored at a row stride of {wide} groups, read at {cols}"), cost(unit), &|r, c| {
-                let f = r * cols + c;
-                (f % wide < cols).then_some((f / wide, f % wide))
-            });
-        }
-    }
-    // Block scales in tiles of 128 × 4 for rows and groups that fill none.
-    let (tall, wide) = (rows.next_multiple_of(128), cols.next_multiple_of(4));
-    if (tall, wide) != (rows, cols) {
-        let to = |r: usize, c: usize| (r / 128 * (wide / 4) + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4;
-        let mut back = vec![(0, 0); tall * wide];
-        (0..tall * wide).for_each(|f| back[to(f / wide, f % wide)] = (f / wide, f % wide));
-        let inside = |(r, c): (usize, usize)| (r < rows && c < cols).then_some((r, c));
-        add("in the 128×4 swizzle, padded, and read without it".into(), 2.5, &|r, c| inside(back[r * wide + c]));
-        add("not in the 128×4 swizzle, padded, and read by it".into(), 2.5, &|r, c| {
-            let f = to(r, c);
-            inside((f / wide, f % wide))
-        });
-    }
-    all
-}
 
 /// Whether scales stored like this can suffer it.
 pub fn applies(rule: &Rule, g: &Given) -> bool {
@@ -222,9 +162,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(t);
     };
     // Padding, which holds nothing.
-    for (words, bits, read) in padded(rows, cols, &scales) {
-        let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
-        add(Class::ScaleLayout, format!("{name}.padded"), format!("the scales of {name} are {words}"), 4.0 + bits, tile.1, at);
+    for p in padded(rows, cols, &scales) {
+        let (read, words) = (p.read, format!("the scales of {name} are {}", p.words));
+        let at: At = Arc::new(move |i, k| read(i / tile.0, k / tile.1) * global);
+        add(Class::ScaleLayout, format!("{name}.padded"), words, 4.0 + p.bits, tile.1, at);
     }
     // Another group length, or another block height.
     let n = rows * cols;
