@@ -110,7 +110,7 @@ fn rules_of_tokens_stand_before_their_list() {
         wgrad_found(&a, &b, &ends, Format::F32, |i, j| cut[i / 12].clone().map(|k| x[[i % 12, k]] * y[[j, k]]).sum())
     };
     let got = of([0..37, 37..37, 32..101, 96..190]);
-    assert_eq!(got.0, "group_boundary:b.tokens_of_groups", "{}", got.1);
+    assert_eq!(got.0, "group_boundary:tokens_of_groups", "{}", got.1);
     assert!(got.1.starts_with("every group starts at its first token rounded down to a multiple of 32"), "{}", got.1);
     // Starts that move, and a tail that is lost, are two faults.
     let got = of([0..37, 37..37, 32..101, 96..160]);
