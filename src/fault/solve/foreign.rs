@@ -235,7 +235,7 @@ mod tests {
                 let lines: Vec<usize> = (16..M).collect();
                 let size = s.actual[..16 * n].iter().map(|x| x * x).sum::<f64>() / (16 * n) as f64;
                 let held = |i: usize, k: usize| {
-                    s.actual[from(i) * n + k - 32] + off * size.sqrt() * if k % 3 == 0 { 1.0 } else { -1.0 }
+                    s.actual[from(i) * n + k - 32] + off * size.sqrt() * if k.is_multiple_of(3) { 1.0 } else { -1.0 }
                 };
                 let line = |i: &usize| (32..64).map(|k| held(*i, k) - s.a.values[i * k_all + k]).collect();
                 super::results(s, Which::A, 32..64, &lines, &lines.iter().map(line).collect::<Vec<Vec<f64>>>())
