@@ -9,10 +9,8 @@ use super::linear::Normal;
 use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
-use crate::Format;
 use crate::fault::Class;
-use crate::fault::edit::{self, Which};
-use crate::job::Operand;
+use crate::fault::edit::Which;
 use crate::parallel;
 use std::sync::Arc;
 
@@ -24,19 +22,9 @@ const EQUATIONS: usize = 3;
 const WORK: usize = 1 << 28;
 /// Lines that refuse a length before all are solved.
 const FIRST: usize = 3;
-/// How far a gain of 1 may be off.
+/// How far a gain of 1 may be off; what a dequantized value that is rounded to 16 bits errs by.
 const ONE: f64 = 0.02;
-/// How many times what it may err by, as a sum of roundings that fall either way, an element may be off.
-const WITHIN: f64 = 2.0;
-
-/// What a dequantized value errs by that is rounded to the 16 bits of the other operand.
-fn rounded(s: &System, side: Which) -> f64 {
-    let wide = match edit::operand(s.scene.evidence.job, side.other()).map(Operand::given) {
-        Some(Operand::High(x)) => x.dtype(),
-        _ => Format::F16,
-    };
-    if wide == Format::Bf16 { 1.0 / 512.0 } else { 1.0 / 2048.0 }
-}
+const ROUNDED: f64 = 1.0 / 2048.0;
 
 /// Of both operands, where a scale goes with all of K.
 pub fn theories(s: &System) -> Vec<Theory> {
@@ -114,8 +102,8 @@ fn solved(s: &System, side: Which, block: usize) -> Option<Theory> {
     );
     let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.k_blocks"), words).bits(40.0 + cost(block));
     (t.fitted, t.freedom) = (true, g.rows * (n - 1));
-    // Relative to the sum of sizes, which is about √K times the size of a sum of roundings.
-    t.slack = WITHIN * rounded(s, side) / (s.k as f64).sqrt();
+    // Solved numbers err as what was written is rounded.
+    t.slack = ROUNDED;
     let steps: Vec<f64> = (0..g.rows).map(|r| g.step(r, 0)).collect();
     t.side(side).scaled(block, Arc::new(move |i, k| if k / block == right { steps[i] } else { steps[i] * all[i][k / block] }));
     Some(t)
@@ -127,7 +115,6 @@ fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Opti
     let n = s.k.div_ceil(block);
     let mut places: Vec<usize> = (0..other.rows).collect();
     spread(&mut places, most);
-    let once = rounded(s, side);
     let own = &g.values[line * s.k..(line + 1) * s.k];
     let mut system = Normal::new(n);
     let mut rows: Vec<(Vec<f64>, f64, f64)> = Vec::new();
@@ -140,7 +127,7 @@ fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Opti
         }
         let Some((written, half)) = s.written(i, j, size) else { continue };
         // A kernel may round what it dequantizes.
-        let half = half + once * f64::sqrt(squares);
+        let half = half + ROUNDED * f64::sqrt(squares);
         system.add(&x, written, 1.0 / (half * half));
         rows.push((x, written, half));
     }
@@ -148,7 +135,7 @@ fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Opti
     let v = system.solve()?;
     let fits = |(x, y, half): &(Vec<f64>, f64, f64)| {
         let sum: f64 = x.iter().zip(&v).map(|(x, v)| x * v).sum();
-        (sum - y).abs() <= WITHIN * half
+        (sum - y).abs() <= 2.0 * half
     };
     rows.iter().all(fits).then_some(v)
 }
