@@ -1,18 +1,19 @@
 //! A result in codes whose values beyond the format's largest are converted as they are, not clamped: NaN, or Inf where the format has one.
 
 use super::system::{System, Theory};
+use crate::compare::OutFormat;
 use crate::fault::Class;
 use std::sync::Arc;
 
 /// From where on element `at` is beyond its format; values that round to the largest are not.
-fn limit(s: &System, at: usize) -> f64 {
-    let (_, high) = s.out.range(at);
-    high + 0.5 * s.out.spacing(at, high)
+fn limit(out: &OutFormat, at: usize) -> f64 {
+    let (_, high) = out.range(at);
+    high + 0.5 * out.spacing(at, high)
 }
 
 /// Whether an element is beyond what it is stored in.
 pub fn is(s: &System, at: usize) -> bool {
-    s.out.is_quantized() && s.ideal[at].abs() > limit(s, at)
+    s.out.is_quantized() && s.ideal[at].abs() > limit(s.out, at)
 }
 
 /// Where some results of a product are no numbers. Beside a move of results as well. Codes of values have this in their encoders.
@@ -29,11 +30,10 @@ pub fn theory(s: &System) -> Option<Theory> {
         f.max_finite()
     );
     let mut t = Theory::new(Class::OverflowWrap, "out", "out.native_beyond", words).bits(2.0);
-    let limits: Vec<f64> = (0..n).map(|at| limit(s, at)).collect();
-    let (bias, cols) = (s.bias.clone(), s.cols);
+    let (bias, cols, out) = (s.bias.clone(), s.cols, s.out.clone());
     t.finish = Some(Arc::new(move |i, j, v| {
         let y = v + bias.at(i, j);
-        if y.abs() > limits[i * cols + j] { y.signum() * f64::INFINITY } else { y }
+        if y.abs() > limit(&out, i * cols + j) { y.signum() * f64::INFINITY } else { y }
     }));
     Some(t)
 }

@@ -108,13 +108,11 @@ pub fn of_experts(s: &System, add: &mut Add) {
     let (cols, experts) = (s.cols, bias.experts());
     for way in maps::of_experts(cols, experts) {
         let how = if way.kind == Kind::Expert { "from another expert" } else { "in another order" };
-        let once = if way.words.ends_with("'s for all") {
-            ", as where it is loaded for the first tile and not again for other experts"
-        } else {
-            ""
-        };
-        let words = format!("the bias is taken {how}: {}{once}", way.words.replace(" rows apart", " numbers apart"));
         let map = way.map;
+        let first = map(0, 0) / cols;
+        let one = way.kind == Kind::Expert && (0..experts).all(|e| map(e * cols, 0) / cols == first);
+        let once = if one { ", as where it is loaded for the first tile and not again for other experts" } else { "" };
+        let words = format!("the bias is taken {how}: {}{once}", way.words.replace(" rows apart", " numbers apart"));
         ways.push((words, way.bits, Arc::new(move |place| map(place, 0))));
     }
     // Local experts by their global number: what lies behind the last is not theirs, and read as 0.

@@ -6,7 +6,6 @@
 //!                   a right kernel: d is the group; behind the end 0, 1, the last, the first again, the other's
 //! ```
 
-use super::given::Given;
 use super::maps::cost;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
@@ -64,10 +63,10 @@ impl Way {
         if self.last { long } else { self.step }
     }
 
-    fn at(self, s: &System) -> At {
-        let (g, other) = (s.given(self.side), s.given(self.side.other()));
-        let numbers = |g: &Given| -> Vec<f64> { g.scales().iter().map(|x| f64::from(*x)).collect() };
-        let (own, theirs) = (numbers(g), numbers(other));
+    /// By the scales of a and of b, which all ways share: a copy for each would fill the memory.
+    fn at(self, s: &System, [a, b]: &[Arc<Vec<f64>>; 2]) -> At {
+        let g = s.given(self.side);
+        let (own, theirs) = if self.side == Which::A { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) };
         let (tall, cols, global, n) = (g.tile.0, g.grid.1, g.global, own.len());
         let (end, long) = (self.end, g.tile.1);
         Arc::new(move |i, k| {
@@ -135,6 +134,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let (of_a, of_b) = (ways(s, Which::A), ways(s, Which::B));
+    let numbers = [&s.a, &s.b].map(|g| Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>()));
     let theory = |ways: &[Way]| {
         let first = ways[0];
         let group = |w: &Way| s.given(w.side).tile.1;
@@ -157,7 +157,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         let name = first.side.name();
         let bits = 7.0 + cost(first.step) + ways.iter().map(|w| w.bits).sum::<f64>() + 2.0 * (ways.len() - 1) as f64;
         let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(bits);
-        ways.iter().for_each(|w| t.side(w.side).scaled(w.every(group(w)), w.at(s)));
+        ways.iter().for_each(|w| t.side(w.side).scaled(w.every(group(w)), w.at(s, &numbers)));
         t
     };
     let mut all: Vec<Theory> = of_a.iter().chain(&of_b).map(|w| theory(&[*w])).collect();

@@ -167,10 +167,10 @@ fn boundaries(s: &System) -> Option<Theory> {
 fn ruled(s: &System, cut: &[std::ops::Range<usize>], t: &mut Theory) {
     let right: Vec<std::ops::Range<usize>> = s.parts.iter().map(|p| p.k.clone()).collect();
     let Some((starts, ends)) = super::token_cuts::rules(cut, &right) else { return };
-    if starts.is_some() && ends.as_ref().is_some_and(|e| e.contains("is lost")) {
+    if starts.is_some() && ends.as_ref().is_some_and(|e| e.lost) {
         t.variant += &format!(" + {}:k.last_tokens", Class::KTail.name());
     }
-    let rules: Vec<String> = starts.into_iter().chain(ends).collect();
+    let rules: Vec<String> = starts.into_iter().chain(ends.map(|e| e.words)).collect();
     t.detail = format!("{}: {}", rules.join("; and "), t.detail);
     t.bits = 6.0 + 4.0 * rules.len() as f64;
 }

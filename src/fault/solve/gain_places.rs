@@ -1,15 +1,40 @@
 //! Effective scales that are stored numbers of another place: lines of the grid, single cells, the other operand's, products with them.
 
+use super::segment::spread_of;
 use super::solved::{Gains, INDEX};
 use super::system::Theory;
-use crate::Format;
 use crate::fault::Class;
 use crate::order::Order as _;
+use crate::{Format, Overflow, Rounding};
 
-/// Lines of two numbers that tell, at least.
+/// Lines of two numbers that tell, at least, and of so many at most.
 const MANY: usize = 8;
+const LOOKS: usize = 64;
+/// Factors to numbers that a scale is not, where its format holds any: what fits those too fits by chance.
+pub const BESIDE: [f64; 4] = [0.87, 0.94, 1.07, 1.16];
+
+/// A stored scale to another number.
+type Beside = Box<dyn Fn(f64) -> f64>;
 
 impl Gains<'_> {
+    /// The ways to numbers beside a stored scale that its format holds: all scales are of a lattice in 8 bits, and numbers between are those of
+    /// none.
+    fn beside(&self) -> Vec<Beside> {
+        let (format, global) = (self.g.q.as_ref().map(|q| q.scale_format()), self.g.global);
+        match format {
+            Some(Format::E8m0) => [0.5, 2.0].map(|by| -> Beside { Box::new(move |x| by * x) }).into(),
+            Some(f) if f.bits() == 8 => [-1i64, 1]
+                .map(|d| -> Beside {
+                    Box::new(move |x| {
+                        let code = i64::from(f.encode(x / global, Rounding::NearestEven, Overflow::Saturate)) + d;
+                        u32::try_from(code).map_or(f64::NAN, |c| f.decode(c & 0xff) * global)
+                    })
+                })
+                .into(),
+            _ => BESIDE.map(|by| -> Beside { Box::new(move |x| by * x) }).into(),
+        }
+    }
+
     /// For every changed cell the place of a stored number that `wanted` is, the cell's own before another. `None`: some have none, or as
     /// many are near as not.
     fn places(&self, numbers: &[f64], wanted: &dyn Fn(usize) -> f64) -> Option<Vec<usize>> {
@@ -41,30 +66,35 @@ impl Gains<'_> {
             let (lines, length) = if along_k { (cols, rows) } else { (rows, cols) };
             let cell = |line: usize, x: usize| if along_k { x * cols + line } else { line * cols + x };
             let known = |line: usize| (0..length).filter(move |x| self.cells.within[cell(line, *x)].is_finite());
-            let near = |line: usize, from: usize, by: f64| {
+            let near = |line: usize, from: usize, of: &dyn Fn(f64) -> f64| {
                 known(line).all(|x| {
-                    let (c, e) = (cell(line, x), by * self.stored[cell(from, x)]);
+                    let (c, e) = (cell(line, x), of(self.stored[cell(from, x)]));
                     (self.effective[c] - e).abs() <= (self.within(c) + 1e-6) * self.effective[c].abs()
                 })
             };
-            let is = |line: usize, from: usize| near(line, from, 1.0);
+            let is = |line: usize, from: usize| near(line, from, &|x| x);
             let changed = |line: usize| (0..length).filter(|x| self.cells.value[cell(line, *x)] != 1.0).count();
-            // Lines of two numbers say something together: where numbers a little larger or smaller are those of no line.
-            let thin: Vec<usize> = (0..lines).filter(|l| (1..=2).contains(&changed(*l)) && known(*l).count() > 1).collect();
-            let by_chance =
-                |l: &usize| [0.87, 0.94, 1.07, 1.16].iter().filter(|by| (0..lines).any(|from| near(*l, from, **by))).count();
-            let told = thin.len() >= MANY && thin.iter().map(by_chance).sum::<usize>() <= thin.len();
+            // Lines of two numbers say something together: where the numbers beside them are those of no line.
+            let told = || {
+                let thin: Vec<usize> = (0..lines).filter(|l| (1..=2).contains(&changed(*l)) && known(*l).count() > 1).collect();
+                let (looks, beside) = (spread_of(thin.len(), LOOKS), self.beside());
+                let by_chance = |n: &usize| beside.iter().filter(|of| (0..lines).any(|from| near(thin[*n], from, *of))).count();
+                let hits = looks.iter().map(by_chance).sum::<usize>();
+                thin.len() >= MANY && 4 * hits <= looks.len() * beside.len()
+            };
             let source = |line: usize| -> Option<usize> {
-                let wrong = changed(line);
-                if wrong == 0 {
+                if changed(line) == 0 {
                     return Some(line);
                 }
                 // Two lines that fit say nothing.
                 let mut fit = (0..lines).filter(|from| *from != line && is(line, *from));
                 let from = fit.next()?;
-                (fit.next().is_none() && (wrong > 2 || told)).then_some(from)
+                fit.next().is_none().then_some(from)
             };
             let Some(from) = (0..lines).map(source).collect::<Option<Vec<usize>>>() else { continue };
+            if (0..lines).any(|l| (1..=2).contains(&changed(l))) && !told() {
+                continue;
+            }
             let moved: Vec<usize> = (0..lines).filter(|l| from[*l] != *l).collect();
             for line in &moved {
                 (0..length).for_each(|x| values[cell(*line, x)] = self.stored[cell(from[*line], x)]);
@@ -242,9 +272,9 @@ impl Gains<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
-    use crate::fault::solve::tests::{codes, found, sum};
+    use crate::fault::solve::tests::{codes, found, noise, sum};
     use crate::job::Operand;
+    use crate::{Format, QTensor};
 
     /// Rows of tokens that go to two experts, in the order of experts: each pair takes the scales of one row.
     #[test]
@@ -259,5 +289,23 @@ mod tests {
         });
         assert_eq!(got.0, "scale_shared:a.lines", "{}", got.1);
         assert!(got.1.contains("each of 20 rows serves 2, as where they are looked up by the token"), "{}", got.1);
+    }
+
+    /// Powers of two: there are so few that another one is stored for nearly every line of two.
+    #[test]
+    fn numbers_of_a_lattice_are_those_of_another_line_by_chance() {
+        let (m, n, k_all) = (48, 64, 64);
+        let mut p = codes(Format::E4m3, m, k_all, 32, false, 111).into_parts();
+        let exponent = |x: usize| (8.0 * noise(31 * x + 7)).floor() - 10.0;
+        p.scale_inv = (0..2 * m).map(|x| exponent(x).exp2() as f32).collect();
+        p.scale_format = Format::E8m0;
+        let (a, b) = (QTensor::new(p).unwrap(), codes(Format::E4m3, n, k_all, k_all, false, 112));
+        let y = b.dequantize();
+        // Exponents that nobody stored for these rows.
+        let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+            let scale = |k: usize| exponent(5000 + 2 * i + k / 32).exp2();
+            sum(k_all, |k| Format::E4m3.decode(u32::from(a.codes()[i * k_all + k])) * scale(k) * y[[j, k]])
+        });
+        assert!(!got.0.ends_with("a.lines"), "{} {}", got.0, got.1);
     }
 }

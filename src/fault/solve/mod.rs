@@ -74,11 +74,14 @@ pub mod memo;
 pub mod memory;
 pub mod met;
 pub mod mixed;
+#[cfg(test)]
+mod name_tests;
 pub mod nans;
 pub mod offsets;
 pub mod one_part;
 pub mod out_tiles;
 pub mod output;
+pub mod padded;
 pub mod padded_codes;
 pub mod pairs;
 pub mod part_scaled;

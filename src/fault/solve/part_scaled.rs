@@ -4,6 +4,7 @@
 //! out[i, j] = Σ_p s_p · Σ_{k in part p} codes            right: s_p = s for all parts; here 1 for some, or sⁿ with n = the parts behind it
 //! ```
 
+use super::address::gcd;
 use super::maps::cost;
 use super::one_part::ends;
 use super::system::{System, Theory};
@@ -18,36 +19,53 @@ const UNITS: [usize; 5] = [1, 128, 64, 32, 16];
 /// How often part p of n meets the scales.
 type Times = fn(usize, usize) -> i32;
 
+struct Way {
+    words: &'static str,
+    bits: f64,
+    class: Class,
+    /// Whether it says of two parts what another way says.
+    of_many: bool,
+    times: Times,
+}
+
 /// Of a, of b, of both: where a scale goes with all of K.
 pub fn theories(s: &System) -> Vec<Theory> {
     let scaled = |side: Which| s.given(side).q.is_some() && s.given(side).grid.1 == 1 && s.given(side).zero.is_none();
     if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) || !(scaled(Which::A) || scaled(Which::B)) {
         return Vec::new();
     }
-    let ways: [(&str, f64, Class, Times); 6] = [
-        ("the last part of K alone meets {}, the others are added without", 0.0, Class::ScaleOmitted, |p, n| {
+    use Class::{ScaleDoubledInverted, ScaleOmitted};
+    let way = |words, bits, class, of_many, times: Times| Way { words, bits, class, of_many, times };
+    let ways = [
+        way("the last part of K alone meets {}, the others are added without", 0.0, ScaleOmitted, false, |p, n| {
             i32::from(p + 1 == n)
         }),
-        ("the first part of K alone meets {}, the others are added without", 0.5, Class::ScaleOmitted, |p, _| {
+        way("the first part of K alone meets {}, the others are added without", 0.5, ScaleOmitted, false, |p, _| {
             i32::from(p == 0)
         }),
-        ("the last part of K is added without {}", 1.0, Class::ScaleOmitted, |p, n| i32::from(p + 1 < n)),
-        ("the first part of K is added without {}", 1.0, Class::ScaleOmitted, |p, _| i32::from(p > 0)),
-        (
+        // Of two parts the first alone is all but the last.
+        way("the last part of K is added without {}", 1.0, ScaleOmitted, true, |p, n| i32::from(p + 1 < n)),
+        way("the first part of K is added without {}", 1.0, ScaleOmitted, true, |p, _| i32::from(p > 0)),
+        way(
             "what is summed so far meets {} again after every part of K: early parts several times",
             1.0,
-            Class::ScaleDoubledInverted,
+            ScaleDoubledInverted,
+            false,
             |p, n| (n - p) as i32,
         ),
-        ("the last part of K meets {} twice", 2.0, Class::ScaleDoubledInverted, |p, n| 1 + i32::from(p + 1 == n)),
+        way("the last part of K meets {} twice", 2.0, ScaleDoubledInverted, false, |p, n| 1 + i32::from(p + 1 == n)),
     ];
-    let mut cuts: Vec<Vec<usize>> = Vec::new();
+    let mut cuts: Vec<Arc<Vec<usize>>> = Vec::new();
     for (parts, unit) in PARTS.into_iter().flat_map(|p| UNITS.map(|u| (p, u))) {
         let ends = ends(s.k, parts, unit);
-        if ends.len() > 1 && !cuts.contains(&ends) {
-            cuts.push(ends);
+        if ends.len() > 1 && !cuts.iter().any(|c| **c == ends) {
+            cuts.push(Arc::new(ends));
         }
     }
+    let steps = [Which::A, Which::B].map(|side| {
+        let g = s.given(side);
+        Arc::new((0..g.rows).map(|i| g.step(i, 0)).collect::<Vec<f64>>())
+    });
     let mut all = Vec::new();
     for (sides, whose) in [
         (&[Which::A, Which::B][..], "the scales of a and of b"),
@@ -57,21 +75,20 @@ pub fn theories(s: &System) -> Vec<Theory> {
         if !sides.iter().all(|side| scaled(*side)) {
             continue;
         }
-        for (cut, (words, bits, class, times)) in cuts.iter().flat_map(|c| ways.map(move |w| (c, w))) {
-            let n = cut.len();
-            // Of two parts the first alone is all but the last.
-            if n == 2 && (words.contains("first part of K is") || words.contains("last part of K is")) {
+        for (cut, way) in cuts.iter().flat_map(|c| ways.iter().map(move |w| (c, w))) {
+            let (n, times) = (cut.len(), way.times);
+            if n == 2 && way.of_many {
                 continue;
             }
-            let words = format!("of {n} parts of K (0 … {}, …) {}", cut[0] - 1, words.replace("{}", whose));
+            let words = format!("of {n} parts of K (0 … {}, …) {}", cut[0] - 1, way.words.replace("{}", whose));
             let (name, of) = if sides.len() == 2 { ("a", "both") } else { (sides[0].name(), sides[0].name()) };
-            let mut t = Theory::new(class, name, format!("{of}.in_part"), words).bits(4.0 + bits + cost(n));
+            let mut t = Theory::new(way.class, name, format!("{of}.in_part"), words).bits(4.0 + way.bits + cost(n));
+            // Each part is a whole number of these.
+            let every = cut[..n - 1].iter().copied().fold(0, gcd);
             for side in sides {
-                let g = s.given(*side);
-                let steps: Vec<f64> = (0..g.rows).map(|i| g.step(i, 0)).collect();
-                let of_k: Vec<i32> = (0..s.k).map(|k| times(cut.iter().filter(|end| **end <= k).count(), n)).collect();
-                t.side(*side).scale = Some(Arc::new(move |i, k| steps[i].powi(of_k[k])));
-                t.side(*side).every = 1;
+                let (steps, cut) = (steps[usize::from(*side == Which::B)].clone(), cut.clone());
+                let scale = move |i: usize, k: usize| steps[i].powi(times(cut.iter().filter(|end| **end <= k).count(), n));
+                t.side(*side).scaled(every, Arc::new(scale));
             }
             all.push(t);
         }

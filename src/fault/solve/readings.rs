@@ -365,11 +365,13 @@ pub fn rescaled(s: &System, side: Which) -> Vec<Theory> {
     ];
     ways.into_iter()
         .filter_map(|(class, words, bits, of)| {
-            let read: Vec<f64> =
-                (0..scales.len()).map(|c| of(&scales[c / cols * cols..(c / cols + 1) * cols], c % cols)).collect();
-            (read != *scales && read.iter().all(|x| x.is_finite())).then_some(())?;
+            // Asked for once a group: a table for each way would fill the memory.
+            let own = scales.clone();
+            let read = move |r: usize, c: usize| of(&own[r * cols..(r + 1) * cols], c);
+            let differs = (0..scales.len()).any(|f| read(f / cols, f % cols) != scales[f]);
+            (differs && (0..scales.len()).all(|f| read(f / cols, f % cols).is_finite())).then_some(())?;
             let mut t = Theory::new(class, name, format!("{name}.rescaled"), format!("of {name}, {words}")).bits(bits);
-            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| read(i / tile.0, k / tile.1)));
             Some(t)
         })
         .collect()
@@ -436,7 +438,7 @@ fn are_powers(scales: &[f64]) -> bool {
 pub fn shifted(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let (tile, cols, name, global) = (g.tile, g.grid.1, side.name(), g.global);
-    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect());
     // One number for all would be a factor like any other.
     if scales.iter().all(|x| *x == scales[0]) || !are_powers(&scales) {
         return Vec::new();
@@ -453,13 +455,14 @@ pub fn shifted(s: &System, side: Which) -> Vec<Theory> {
     ];
     let mut all = Vec::new();
     for (words, of) in ways {
-        let read: Vec<f64> = scales.iter().map(|s| of(s.log2() as i64) * global).collect();
-        if read.iter().zip(&scales).all(|(r, s)| *r == s * global) {
+        let read = move |s: f64| of(s.log2() as i64) * global;
+        if scales.iter().all(|s| read(*s) == s * global) {
             continue;
         }
+        let held = scales.clone();
         let words = format!("the scales of {name}, powers of two, are made as {words}");
         let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.shifted"), words).bits(4.0);
-        t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+        t.side(side).scaled(tile.1, Arc::new(move |i, k| read(held[i / tile.0 * cols + k / tile.1])));
         all.push(t);
     }
     all

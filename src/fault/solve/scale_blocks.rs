@@ -2,7 +2,7 @@
 //!
 //! Such a grid is written down here by cells of the rows that T and N have in common: formulas of its own rows are none of those cells.
 
-use super::maps;
+use super::maps::{self, Kind};
 use super::system::{System, Theory};
 use std::sync::Arc;
 
@@ -26,21 +26,20 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let (high, blocks) = (by * tile.0, cells.div_ceil(by));
     let mut all = Vec::new();
     for way in maps::ways(experts * blocks, cols, experts) {
-        let map = way.map;
+        let map = way.map.clone();
+        let of = map.clone();
         let from = move |r: usize, c: usize| {
-            let at = map(r / cells * blocks + r % cells / by, c);
+            let at = of(r / cells * blocks + r % cells / by, c);
             let (r, c) = (at / cols, at % cols);
             (r / blocks * cells + r % blocks * by) * cols + c
         };
         if (0..rows * cols).all(|f| scales[from(f / cols, f % cols)] == scales[f]) {
             continue;
         }
+        // Experts as far apart as whole blocks fit into their rows.
         let down = per / high;
-        let note = if way.words.contains(&format!("experts that are {down} rows apart instead of {blocks}")) {
-            format!(": N / {high} of N = {per} rounded down")
-        } else {
-            String::new()
-        };
+        let is_down = way.kind == Kind::Expert && (0..experts).all(|e| map(e * blocks, 0) == e * down * cols);
+        let note = if down > 0 && is_down { format!(": N / {high} of N = {per} rounded down") } else { String::new() };
         let words = format!(
             "the scale of b at row r, group c of the {}×{cols} grid of blocks of {high} rows, {blocks} an expert, is read from {}{note}",
             experts * blocks,

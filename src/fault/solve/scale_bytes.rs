@@ -161,7 +161,7 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
     let name = side.name();
     let (tile, (rows, cols)) = (g.tile, g.grid);
     let global = g.global;
-    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect());
     let mut all = Vec::new();
     for (high, unit) in [8usize, 16, 32, 64, 128].into_iter().flat_map(|h| [4usize, 8, 16].map(|u| (h, u))) {
         let wide = cols.next_multiple_of(unit);
@@ -169,18 +169,24 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
             continue;
         }
         for (written, read) in [(cols, wide), (wide, cols)] {
-            let place = |r: usize, c: usize, w: usize| r / high * high * w + c * high + r % high;
-            let mut buffer: Vec<Option<f64>> = vec![None; rows.next_multiple_of(high) * wide];
-            (0..rows * cols).for_each(|f| buffer[place(f / cols, f % cols, written)] = Some(scales[f]));
-            let at = |f: usize| buffer[place(f / cols, f % cols, read)];
+            // The cell that was written where this one is read.
+            let from = move |r: usize, c: usize| {
+                let at = r / high * high * read + c * high + r % high;
+                let (block, at) = (at / (high * written), at % (high * written));
+                let (r, c) = (block * high + at % high, at / high);
+                (r < rows && c < cols).then_some(r * cols + c)
+            };
             // A gap of zeros would be as a part that was not written.
-            let rest = if (0..rows * cols).any(|f| at(f).is_none()) { "; what nobody wrote is 1" } else { "" };
-            let new: Vec<f64> = (0..rows * cols).map(|f| at(f).unwrap_or(1.0) * global).collect();
+            let gap = (0..rows * cols).any(|f| from(f / cols, f % cols).is_none());
+            let rest = if gap { "; what nobody wrote is 1" } else { "" };
+            // Asked for where it is read: as many tables as shapes would fill the memory.
+            let held = scales.clone();
+            let new = move |r: usize, c: usize| from(r, c).map_or(1.0, |at| held[at]) * global;
             let words = format!(
                 "the scales of {name} stand group by group in blocks of {high} rows: written for {written} groups, read for {read}{rest}"
             );
             let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words).bits(5.0 + cost(high));
-            t.side(side).scaled(tile.1, Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| new(i / tile.0, k / tile.1)));
             all.push(t);
         }
     }
@@ -191,7 +197,7 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
 fn interleaved(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let (tile, (rows, cols), global, name) = (g.tile, g.grid, g.global, side.name());
-    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect());
     let mut all = Vec::new();
     if cols < 2 || rows < 2 {
         return all;
@@ -205,19 +211,23 @@ fn interleaved(s: &System, side: Which) -> Vec<Theory> {
             continue;
         }
         for (written, read) in [(rows, padded), (padded, rows)] {
-            let place = |r: usize, c: usize, high: usize| c / unit * high * unit + r * unit + c % unit;
-            let mut buffer: Vec<Option<f64>> = vec![None; padded * cols.next_multiple_of(unit)];
-            (0..rows * cols).for_each(|f| buffer[place(f / cols, f % cols, written)] = Some(scales[f]));
-            let at = |f: usize| buffer.get(place(f / cols, f % cols, read)).copied().flatten();
-            let gap = (0..rows * cols).any(|f| at(f).is_none());
+            // The cell that was written where this one is read.
+            let from = move |r: usize, c: usize| {
+                let at = c / unit * read * unit + r * unit + c % unit;
+                let (block, at) = (at / (written * unit), at % (written * unit));
+                let (r, c) = (at / unit, block * unit + at % unit);
+                (r < rows && c < cols).then_some(r * cols + c)
+            };
+            let gap = (0..rows * cols).any(|f| from(f / cols, f % cols).is_none());
             for (none, rest) in [(zero, "; what nobody wrote is the byte 0"), (1.0, "; what nobody wrote is 1")] {
-                let new: Vec<f64> = (0..rows * cols).map(|f| at(f).unwrap_or(none) * global).collect();
+                let held = scales.clone();
+                let new = move |r: usize, c: usize| from(r, c).map_or(none, |at| held[at]) * global;
                 let words = format!(
                     "the scales of {name} stand as [groups / {unit}, rows, {unit}]: written for {written} rows, read for {read}{}",
                     if gap { rest } else { "" }
                 );
                 let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.interleaved"), words).bits(5.0 + cost(unit));
-                t.side(side).scaled(tile.1, Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+                t.side(side).scaled(tile.1, Arc::new(move |i, k| new(i / tile.0, k / tile.1)));
                 all.push(t);
                 if !gap {
                     break;

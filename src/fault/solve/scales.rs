@@ -2,6 +2,7 @@
 
 use super::given::Given;
 use super::maps::{self, cost};
+use super::padded::padded;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -65,67 +66,6 @@ pub const RULES: &[Rule] = &[
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
 
-/// Said where padding is read as 1.
-pub const ONES: &str = ", 1 where nothing is stored";
-
-/// Grids that are stored for a padded shape and read without it, or the other way about; what nobody stored is 0, or 1: words, bits, scales.
-pub fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64>)> {
-    let mut all = Vec::new();
-    if rows < 2 || cols < 2 {
-        return all;
-    }
-    let mut add = |words: String, bits: f64, from: &dyn Fn(usize, usize) -> Option<(usize, usize)>| {
-        let read = |blank: f64| -> Vec<f64> {
-            (0..rows * cols).map(|f| from(f / cols, f % cols).map_or(blank, |(r, c)| scales[r * cols + c])).collect()
-        };
-        let (zeros, ones) = (read(0.0), read(1.0));
-        if ones != zeros {
-            all.push((format!("{words}{ONES}"), bits + 1.0, ones));
-        }
-        if zeros != scales {
-            all.push((words, bits, zeros));
-        }
-    };
-    for unit in [2usize, 4, 8, 16, 32, 64, 128] {
-        let tall = rows.next_multiple_of(unit);
-        if tall != rows {
-            add(format!("stored column by column, read at a stride of {tall} rows instead of {rows}"), cost(unit), &|r, c| {
-                let f = c * tall + r;
-                (f < rows * cols).then_some((f % rows, f / rows))
-            });
-            add(format!("stored column by column at a stride of {tall} rows, read at {rows}"), cost(unit), &|r, c| {
-                let f = c * rows + r;
-                (f % tall < rows).then_some((f % tall, f / tall))
-            });
-        }
-        let wide = cols.next_multiple_of(unit);
-        if wide != cols {
-            add(format!("read at a row stride of {wide} groups instead of {cols}"), cost(unit), &|r, c| {
-                let f = r * wide + c;
-                (f < rows * cols).then_some((f / cols, f % cols))
-            });
-            add(format!("stored at a row stride of {wide} groups, read at {cols}"), cost(unit), &|r, c| {
-                let f = r * cols + c;
-                (f % wide < cols).then_some((f / wide, f % wide))
-            });
-        }
-    }
-    // Block scales in tiles of 128 × 4 for rows and groups that fill none.
-    let (tall, wide) = (rows.next_multiple_of(128), cols.next_multiple_of(4));
-    if (tall, wide) != (rows, cols) {
-        let to = |r: usize, c: usize| (r / 128 * (wide / 4) + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4;
-        let mut back = vec![(0, 0); tall * wide];
-        (0..tall * wide).for_each(|f| back[to(f / wide, f % wide)] = (f / wide, f % wide));
-        let inside = |(r, c): (usize, usize)| (r < rows && c < cols).then_some((r, c));
-        add("in the 128×4 swizzle, padded, and read without it".into(), 2.5, &|r, c| inside(back[r * wide + c]));
-        add("not in the 128×4 swizzle, padded, and read by it".into(), 2.5, &|r, c| {
-            let f = to(r, c);
-            inside((f / wide, f % wide))
-        });
-    }
-    all
-}
-
 /// Whether scales stored like this can suffer it.
 pub fn applies(rule: &Rule, g: &Given) -> bool {
     let stored = g.q.as_ref().map(crate::QTensor::scale_format);
@@ -158,9 +98,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     };
     let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
     for rule in RULES.iter().filter(|r| applies(r, g)) {
-        let changed: Vec<f64> = scales.iter().map(|x| (rule.4)(*x)).collect();
-        if changed != *scales {
-            let at: At = Arc::new(move |i, k| changed[cell(i, k)] * global);
+        // Asked for once a group of K: a table for each rule would fill the memory.
+        let (of, scales) = (rule.4, scales.clone());
+        if scales.iter().any(|x| of(*x) != *x) {
+            let at: At = Arc::new(move |i, k| of(scales[cell(i, k)]) * global);
             add(rule.0, format!("{name}.{}", rule.1), format!("the scales of {name} are {}", rule.2), rule.3, at);
         }
     }
@@ -222,9 +163,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(t);
     };
     // Padding, which holds nothing.
-    for (words, bits, read) in padded(rows, cols, &scales) {
-        let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
-        add(Class::ScaleLayout, format!("{name}.padded"), format!("the scales of {name} are {words}"), 4.0 + bits, tile.1, at);
+    for p in padded(rows, cols, &scales) {
+        let (read, words) = (p.read, format!("the scales of {name} are {}", p.words));
+        let at: At = Arc::new(move |i, k| read(i / tile.0, k / tile.1) * global);
+        add(Class::ScaleLayout, format!("{name}.padded"), words, 4.0 + p.bits, tile.1, at);
     }
     // Another group length, or another block height.
     let n = rows * cols;
@@ -504,27 +446,26 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
     if side != Which::A || s.a.q.is_none() || s.b.q.is_none() {
         return;
     }
-    let read = |g: &Given, from: &Given| -> At {
-        let theirs: Vec<f64> = from.scales().iter().map(|x| f64::from(*x)).collect();
-        let (tile, cols, m, global) = (g.tile, g.grid.1, theirs.len(), g.global);
+    let [of_a, of_b] = [&s.a, &s.b].map(|g| Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>()));
+    let read = |g: &Given, theirs: &Arc<Vec<f64>>| -> At {
+        let (tile, cols, m, global, theirs) = (g.tile, g.grid.1, theirs.len(), g.global, theirs.clone());
         Arc::new(move |i, k| theirs[(i / tile.0 * cols + k / tile.1) % m] * global)
     };
-    if s.a.scales().len() > 1 && s.b.scales().len() > 1 {
+    if of_a.len() > 1 && of_b.len() > 1 {
         let mut t = Theory::new(Class::ScaleLayout, "a", "swapped", "the scales of a and b are exchanged").bits(1.5);
-        t.a.scaled(s.a.tile.1, read(&s.a, &s.b));
-        t.b.scaled(s.b.tile.1, read(&s.b, &s.a));
+        t.a.scaled(s.a.tile.1, read(&s.a, &of_b));
+        t.b.scaled(s.b.tile.1, read(&s.b, &of_a));
         all.push(t);
     }
     for rule in RULES.iter().filter(|r| applies(r, &s.a) && applies(r, &s.b)) {
-        let by = |g: &Given| -> At {
-            let changed: Vec<f64> = g.scales().iter().map(|x| (rule.4)(f64::from(*x)) * g.global).collect();
-            let (tile, cols) = (g.tile, g.grid.1);
-            Arc::new(move |i, k| changed[i / tile.0 * cols + k / tile.1])
+        let by = |g: &Given, own: &Arc<Vec<f64>>| -> At {
+            let (tile, cols, global, own, of) = (g.tile, g.grid.1, g.global, own.clone(), rule.4);
+            Arc::new(move |i, k| of(own[i / tile.0 * cols + k / tile.1]) * global)
         };
         let mut t = Theory::new(rule.0, "a", format!("both.{}", rule.1), format!("the scales of a and of b are {}", rule.2))
             .bits(rule.3 + 1.5);
-        t.a.scaled(s.a.tile.1, by(&s.a));
-        t.b.scaled(s.b.tile.1, by(&s.b));
+        t.a.scaled(s.a.tile.1, by(&s.a, &of_a));
+        t.b.scaled(s.b.tile.1, by(&s.b, &of_b));
         all.push(t);
     }
 }

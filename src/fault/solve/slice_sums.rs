@@ -58,6 +58,8 @@ fn of(s: &System, side: Which) -> Option<Theory> {
         a.chunks(UNIT).zip(b.chunks(UNIT)).map(one).collect()
     };
     let sums: Vec<Vec<Vec<(f64, f64)>>> = (0..n).map(|x| looks.iter().map(|y| units(x, *y)).collect()).collect();
+    let all = |some: &mut dyn Iterator<Item = &(f64, f64)>| some.fold((0.0, 0.0), |(sum, size), p| (sum + p.0, size + p.1));
+    let whole: Vec<Vec<(f64, f64)>> = sums.iter().map(|x| x.iter().map(|u| all(&mut u.iter())).collect()).collect();
     let slices: Vec<(usize, usize, usize)> = WIDTHS
         .into_iter()
         .flat_map(|w| SHARES.map(|of| (w, of)))
@@ -66,15 +68,15 @@ fn of(s: &System, side: Which) -> Option<Theory> {
         .collect();
     let found = slices.into_iter().find_map(|(width, of, which)| {
         let inside = |u: usize| u * UNIT / width % of == which;
-        let part = |x: usize, l: usize, take: bool| {
-            let some = sums[x][l].iter().enumerate().filter(|(u, _)| inside(*u) == take);
-            some.fold((0.0, 0.0), |(sum, size), (_, p)| (sum + p.0, size + p.1))
-        };
+        // Once for each line: every line is asked for as the source of every other.
+        let part = |units: &Vec<(f64, f64)>| all(&mut units.iter().enumerate().filter(|(u, _)| inside(*u)).map(|(_, p)| p));
+        let parts: Vec<Vec<(f64, f64)>> = sums.iter().map(|x| x.iter().map(part).collect()).collect();
         let fits = |x: usize, from: usize| {
             looks.iter().enumerate().all(|(l, y)| {
-                let ((rest, size), (theirs, more)) = (part(x, l, false), part(from, l, true));
+                let (all, own, theirs) = (whole[x][l], parts[x][l], parts[from][l]);
                 // As far off as the theory may be.
-                s.may(at(x, *y).0, at(x, *y).1, rest + theirs, (size + more) * (1.0 + SLACK / s.relative.max(1e-300)))
+                let size = (all.1 - own.1 + theirs.1) * (1.0 + SLACK / s.relative.max(1e-300));
+                s.may(at(x, *y).0, at(x, *y).1, all.0 - own.0 + theirs.0, size)
             })
         };
         let source = |x: &usize| {

@@ -1,6 +1,7 @@
 //! Effective scales of the cells of a grid, held against the stored ones: what they are, as a name.
 
 use super::effective::{Ask, Cells, Grid, solve, thin};
+use super::gain_places::BESIDE;
 use super::given::Given;
 use super::scale_runs;
 use super::segment::lines;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 /// How far the two numbers of a line through all scales may make a sum be off, relative to its magnitude.
 pub const LINE: f64 = 2e-3;
 /// How far apart numbers are that no scales are.
-const STORED: f64 = 0.9;
 const WILD: f64 = 64.0;
+/// The share of changed numbers that are stored somewhere, where all are.
+const STORED: f64 = 0.9;
 /// How far a scale that is rounded again may be from the right one, relative.
 const ROUNDED: f64 = 0.05;
 /// A gain that is 0, at most.
@@ -204,6 +206,7 @@ impl Gains<'_> {
     }
 
     /// Whether nearly all changed numbers are stored at some place, far more of them than would be by chance: of numbers a little larger or smaller.
+    /// Of scales in 8 bits none of those is stored: there nearly all are enough, and no name is given by it.
     fn are_stored(&self) -> bool {
         let mut stored = self.stored.clone();
         stored.sort_by(f64::total_cmp);
@@ -214,7 +217,7 @@ impl Gains<'_> {
             };
             self.changed.iter().filter(is).count() as f64 / self.changed.len() as f64
         };
-        let chance = [0.87, 0.94, 1.07, 1.16].map(found).iter().sum::<f64>() / 4.0;
+        let chance = BESIDE.map(found).iter().sum::<f64>() / BESIDE.len() as f64;
         found(1.0) >= STORED && chance <= 0.75 * STORED
     }
 

@@ -10,7 +10,7 @@ use crate::model::{Accumulator, Inner};
 use crate::op::{self, Args64, Op, Params};
 use crate::quant::QTensorParts;
 use crate::tensor::round_to;
-use crate::{Format, Granularity, QTensor, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
 use std::time::Duration;
 
 /// A number in 0 … 1 for every place, the same each time.
@@ -44,6 +44,25 @@ pub fn codes(format: Format, rows: usize, k: usize, group: usize, zeros: bool, s
     .unwrap()
 }
 
+/// What a result in codes is multiplied by.
+const OUT_SCALE: f32 = 32.0;
+
+fn coded_by_one_scale(format: Format, rows: usize, cols: usize, values: impl Iterator<Item = f64>) -> QTensor {
+    let code = |x: f64| format.encode(x * f64::from(OUT_SCALE), Rounding::NearestEven, Overflow::Saturate) as u8;
+    QTensor::new(QTensorParts {
+        format,
+        rows,
+        cols,
+        codes: values.map(code).collect(),
+        granularity: Granularity::Tensor,
+        scale_inv: vec![1.0 / OUT_SCALE],
+        zero: Zero::None,
+        scale_format: Format::F32,
+        level: None,
+    })
+    .unwrap()
+}
+
 /// What is found where a kernel writes `wrong(i, j, right)`, and its parameters.
 pub fn found(
     a: &Operand,
@@ -64,6 +83,17 @@ pub fn grouped_found(
     wrong: impl Fn(usize, usize) -> f64,
 ) -> (String, String) {
     found_of((Op::GroupedGemm, Some(offs.to_vec())), a, b, None, out, |i, j, _| wrong(i, j))
+}
+
+/// The same of a gradient of weights whose groups sum the tokens up to these.
+pub fn wgrad_found(
+    a: &Operand,
+    b: &QTensor,
+    offs: &[usize],
+    out: Format,
+    wrong: impl Fn(usize, usize) -> f64,
+) -> (String, String) {
+    found_of((Op::GroupedGemmWgrad, Some(offs.to_vec())), a, b, None, out, |i, j, _| wrong(i, j))
 }
 
 fn found_of(
@@ -103,7 +133,11 @@ fn of_evidence<T>(
     of: impl FnOnce(Evidence) -> T,
 ) -> T {
     let wide = bias.as_ref().map(|v| v.iter().map(|x| f64::from(*x)).collect());
-    let (rows, cols) = (a.rows(), b.rows() / offs.as_ref().map_or(1, Vec::len));
+    let groups = offs.as_ref().map_or(1, Vec::len);
+    let (rows, cols) = match op {
+        Op::GroupedGemmWgrad => (groups * a.rows(), b.rows()),
+        _ => (a.rows(), b.rows() / groups),
+    };
     let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, offs: offs.clone(), ..Args64::default() };
     let ideal = op::define(op, &Params::default(), &args).unwrap();
     let right: Vec<f64> = ideal.d.iter().copied().collect();
@@ -111,11 +145,16 @@ fn of_evidence<T>(
     let operands = Operands { bias, offs, ..Operands::of(a.clone(), Some(Operand::Quantized(b.clone()))) };
     let integers = matches!(a, Operand::Quantized(q) if q.format().is_integer() && b.format() == Format::Int8);
     let inner = if integers { Inner::Int32 } else { Inner::F32Sequential };
-    let job =
-        Job { op, params: Params::default(), operands, out: OutSpec::High(out), accumulator: Some(Accumulator::new(inner)) };
+    // Eight bits by one scale of the tensor.
+    let coded = out.bits() == 8;
+    let spec = if coded { OutSpec::Scaled { format: out, scale: vec![Some(OUT_SCALE)] } } else { OutSpec::High(out) };
+    let job = Job { op, params: Params::default(), operands, out: spec, accumulator: Some(Accumulator::new(inner)) };
     let built = Built::of(job, vec![ideal]);
-    let written = (0..rows * cols).map(|at| round_to(out, wrong(at / cols, at % cols, &right) as f32)).collect();
-    let d = Data::High(Tensor::new(out, rows, cols, written).unwrap());
+    let written = (0..rows * cols).map(|at| wrong(at / cols, at % cols, &right));
+    let d = match coded {
+        true => Data::Quantized(coded_by_one_scale(out, rows, cols, written)),
+        false => Data::High(Tensor::new(out, rows, cols, written.map(|x| round_to(out, x as f32)).collect()).unwrap()),
+    };
     let output = Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None };
     let judged = evidence::judge(&built, Backend::External, &output, None).unwrap();
     of(Evidence::new(&built.job, &output, Backend::External, &judged))

@@ -212,9 +212,9 @@ fn apart(s: &System) -> Option<String> {
         let mut map = vec![None; s.rows];
         s.parts[e].rows.clone().for_each(|i| map[i] = Some(of));
         let t = super::experts::multiplied(s, map, false);
-        let mut places: Vec<(usize, usize)> = s.parts[e].rows.clone().flat_map(|i| (0..s.cols).map(move |j| (i, j))).collect();
-        super::segment::spread(&mut places, 12);
-        places.iter().all(|(i, j)| s.fits(&t, *i, *j))
+        let rows = &s.parts[e].rows;
+        let looks = super::segment::spread_of(rows.len() * s.cols, 12);
+        looks.into_iter().all(|at| s.fits(&t, rows.start + at / s.cols, at % s.cols))
     };
     let ratios =
         (2..=8usize).flat_map(|q| (1..q).flat_map(move |p| [(p, q), (q, p)])).filter(|(p, q)| super::address::gcd(*p, *q) == 1);
@@ -305,5 +305,19 @@ mod tests {
         });
         assert_eq!(got.0, "stale_state:out.other_weights", "{}", got.1);
         assert!(got.1.contains("the rows of groups 1 are products of their own rows of a"), "{}", got.1);
+    }
+
+    /// Groups 2 and 4 meet the weights of experts 1 and 2, those between what is not in the file.
+    #[test]
+    fn experts_that_are_read_half_as_far_apart_are_told() {
+        let (n, ends) = (48, [24, 50, 80, 104, 130]);
+        let (a, b) = (wide(130, K), codes(Format::E4m3, 5 * n, K, K, false, 94));
+        let (x, y, z) = (a.to_f64(), b.dequantize(), codes(Format::E4m3, 5 * n, K, K, false, 194).dequantize());
+        let got = grouped_found(&a, &b, &ends, Format::Bf16, |i, j| {
+            let e = ends.iter().filter(|end| **end <= i).count();
+            sum(K, |k| x[[i, k]] * if e % 2 == 1 { z[[e * n + j, k]] } else { y[[e / 2 * n + j, k]] })
+        });
+        assert_eq!(got.0, "addressing:b.expert_stride", "{}", got.1);
+        assert!(got.1.contains("1/2 as far apart") && got.1.contains("groups 2, 4 are products"), "{}", got.1);
     }
 }

@@ -18,7 +18,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
-    let of = |side| WIDTHS.into_iter().flat_map(move |w| [(side, w, true), (side, w, false)]);
+    // A vector is no longer than a row.
+    let of = |side| WIDTHS.into_iter().filter(|w| *w <= s.k).flat_map(move |w| [(side, w, true), (side, w, false)]);
     let ways = of(Which::A).chain(of(Which::B));
     let whole = |side: Which, wide: usize| (if side == Which::A { s.cols } else { s.rows }) / wide * wide;
     let shared = Shared {

@@ -1,7 +1,7 @@
 //! Theories of zero points: off by whole steps, of another convention or place, their term missing or in other units.
 
 use super::maps::{self, Kind, cost};
-use super::scales::{ONES, padded};
+use super::padded::padded;
 use super::system::{System, Theory};
 use crate::Format;
 use crate::fault::Class;
@@ -168,10 +168,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         add(Class::ZpCorrection, "sums_of_groups", words, 3.0 + bits, new);
     }
     // Rows of four-bit zero points end at whole bytes: padding holds 0.
-    for (words, bits, read) in padded(rows, cols, &zero) {
-        if !words.ends_with(ONES) {
-            add(Class::PackPermute, "zero_padded", format!("{of} are {words}, padding is 0"), 4.0 + bits, read);
-        }
+    for p in padded(rows, cols, &zero).into_iter().filter(|p| p.blank == 0.0) {
+        let read = (0..rows * cols).map(|f| (p.read)(f / cols, f % cols)).collect();
+        add(Class::PackPermute, "zero_padded", format!("{of} are {}, padding is 0", p.words), 4.0 + p.bits, read);
     }
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     for way in maps::ways(rows, cols, experts) {
