@@ -157,12 +157,13 @@ pub(crate) fn row_agrees<'b>(
     bias: Option<&[f64]>,
     (d, magnitude): (&[f64], &[f64]),
 ) -> bool {
-    // Each asks for a row of b, which may lie elsewhere: a wrong arithmetic shows in the first, a wrong place in its own tile.
-    const COLUMNS: usize = 32;
+    // Each asks for a row of b, which may lie elsewhere: fewer where rows are long.
+    const FACTORS: usize = 1 << 17;
+    let columns = (FACTORS / a.len().max(1)).clamp(32, 128);
     let n = d.len();
     let same = |x: f64, y: f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
-    !parallel::any(COLUMNS.min(n), &|c| {
-        let j = (c * (n / COLUMNS.min(n)) + r) % n;
+    !parallel::any(columns.min(n), &|c| {
+        let j = (c * (n / columns.min(n)) + r) % n;
         let expected = element(a, &b(j), bias.map_or(0.0, |bias| bias[j]));
         !(same(d[j], expected.0) && same(magnitude[j], expected.1))
     })
@@ -344,5 +345,14 @@ mod tests {
         assert!(agrees(0, &right, &right) && agrees(3, &right, &right));
         assert_eq!([seen(0, 0), seen(0, 254), seen(1, 1), seen(3, 257)], [(false, false); 4]);
         assert_eq!([seen(0, 1), seen(0, 256), seen(1, 0)], [(true, true); 3]);
+        // 32 of 300 columns where a row has 4096 factors: every ninth.
+        let b = |j: usize| Cow::Owned([vec![j as f64], vec![0.0; 4095]].concat());
+        let a = [vec![2.0], vec![0.0; 4095]].concat();
+        let long = |j: usize| {
+            let mut wrong = right.clone();
+            wrong[j] += 1.0;
+            row_agrees(0, &a, &b, Some(&[1.0; 300]), (&wrong, &right))
+        };
+        assert_eq!([long(9), long(279), long(8), long(288)], [false, false, true, true]);
     }
 }

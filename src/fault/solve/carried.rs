@@ -5,7 +5,7 @@ use super::system::{self, Kept, Narrow, System, Theory};
 use crate::Format;
 use crate::fault::Class;
 use crate::parallel;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Elements that have to agree.
 const LOOKS: usize = 24;
@@ -21,10 +21,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let mut found: Vec<Theory> = Vec::new();
-    let base = Base {
-        sums: Arc::new((0..s.ideal.len()).map(|at| s.ideal[at] - s.bias.at(at / s.cols, at % s.cols)).collect()),
-        kept: None,
-    };
+    let base = Base { sums: s.right_sums(), kept: None, sizes: OnceLock::new() };
     for units in units(s) {
         let most = MOST - found.len();
         found.extend(with_units(s, &probes, &units, &base, most));
@@ -68,7 +65,7 @@ pub fn kept(s: &System) -> Vec<Theory> {
         let mut of = Theory::right();
         of.kept = Some(kept);
         let sums: Vec<f64> = parallel::collect(n, |at| s.sum(&of, at / s.cols, at % s.cols).0);
-        let base = Base { sums: Arc::new(sums), kept: Some(kept) };
+        let base = Base { sums: Arc::new(sums), kept: Some(kept), sizes: OnceLock::new() };
         for mut t in units(s).iter().flat_map(|units| with_units(s, &probes, units, &base, KEPT)) {
             t.variant = format!("{} + {}:out.partial_sums", t.variant, Class::LowprecAcc.name());
             t.detail = format!("{}; and the accumulator after every {} of K is rounded to {format}", t.detail, kept.every);
@@ -135,6 +132,8 @@ const KEPT: usize = 4;
 struct Base {
     sums: Arc<Vec<f64>>,
     kept: Option<Kept>,
+    /// Their magnitudes, once they are asked for.
+    sizes: OnceLock<Arc<Vec<f64>>>,
 }
 
 /// What an element's sum is scaled by behind it: its words, and the scale of each element.
@@ -176,9 +175,9 @@ fn units(s: &System) -> Vec<Units> {
 
 fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base, most: usize) -> Vec<Theory> {
     let (n_cols, scale) = (s.cols, units.of.clone());
-    let unit = move |at: usize| scale.as_ref().map_or(1.0, |u| u[at]);
-    let ideal: Arc<Vec<f64>> = Arc::new(base.sums.iter().enumerate().map(|(at, x)| x / unit(at)).collect());
-    let sizes: Arc<Vec<f64>> = Arc::new((0..s.ideal.len()).map(|at| s.magnitude(at)).collect());
+    let sums = base.sums.clone();
+    let ideal = move |at: usize| sums[at] / scale.as_ref().map_or(1.0, |u| u[at]);
+    let sizes = || base.sizes.get_or_init(|| Arc::new(parallel::numbers(s.ideal.len(), |at| s.magnitude(at)))).clone();
     let (i0, j0) = probes[0];
     let first = i0 * s.cols + j0;
     let rest = s.actual[first] - s.bias.at(i0, j0) - base.sums[first];
@@ -189,7 +188,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
         let (di, dj) = ((at / s.cols) as i64 - i0 as i64, (at % s.cols) as i64 - j0 as i64);
         // Scales change nothing where they are the same.
         let same = units.of.as_ref().is_some_and(|u| u[at] == u[first]);
-        if (di, dj) == (0, 0) || !ideal[at].is_finite() || same {
+        if (di, dj) == (0, 0) || !ideal(at).is_finite() || same {
             continue;
         }
         for all in [false, true] {
@@ -197,7 +196,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
             let held = move |i: usize, j: usize| -> f64 {
                 let (mut sum, mut x, mut y) = (0.0, i as i64 + di, j as i64 + dj);
                 while (0..rows).contains(&x) && (0..cols).contains(&y) {
-                    sum += ideal[(x * cols + y) as usize];
+                    sum += ideal((x * cols + y) as usize);
                     if !all {
                         break;
                     }
@@ -229,7 +228,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
             );
             t.kept = base.kept;
             // What is held is as far off as sums of its size are.
-            let (sizes, scale) = (sizes.clone(), units.of.clone());
+            let (sizes, scale) = (sizes(), units.of.clone());
             t.size = Some(Arc::new(move |i, j| {
                 let by = |at: usize| scale.as_ref().map_or(1.0, |u| (u[i * n_cols + j] / u[at]).abs());
                 let (mut size, mut x, mut y) = (0.0, i as i64, j as i64);

@@ -167,9 +167,9 @@ const HOPELESS: f64 = 1.0;
 /// Whether what was written is more like what a theory says than like the right result: on elements that the theory was not chosen by. How near it is
 /// says less: to numbers that are like neither, smaller ones are nearer.
 pub fn is_better(s: &System, t: &Theory) -> bool {
-    let mut fresh: Vec<usize> = (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at] && s.actual[*at].is_finite()).collect();
     let probes: std::collections::HashSet<usize> = s.probes.iter().map(|(i, j)| i * s.cols + j).collect();
-    super::segment::spread(&mut fresh, MORE + probes.len());
+    let wrong = |at: &usize| s.is_wrong[*at] && s.actual[*at].is_finite();
+    let mut fresh = super::segment::spread_where(s.is_wrong.len(), &wrong, MORE + probes.len());
     fresh.retain(|at| !probes.contains(at));
     // Too few to say.
     if fresh.len() < FRESH / 4 {

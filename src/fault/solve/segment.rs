@@ -296,6 +296,23 @@ pub fn spread<T: Copy>(v: &mut Vec<T>, most: usize) {
     *v = spread_of(v.len(), most).into_iter().map(|at| v[at]).collect();
 }
 
+/// [`spread`] of the numbers below `n` that `is` takes, of which no list is made: there may be one for each element.
+pub fn spread_where(n: usize, is: &dyn Fn(&usize) -> bool, most: usize) -> Vec<usize> {
+    let all = (0..n).filter(is).count();
+    let mut ranks: Vec<(usize, usize)> = spread_of(all, most).into_iter().enumerate().map(|(to, rank)| (rank, to)).collect();
+    ranks.sort_unstable();
+    let (mut kept, mut next) = (vec![0; ranks.len()], ranks.iter().peekable());
+    for (rank, at) in (0..n).filter(is).enumerate() {
+        match next.peek() {
+            Some((of, to)) if *of == rank => kept[*to] = at,
+            Some(_) => continue,
+            None => break,
+        }
+        next.next();
+    }
+    kept
+}
+
 /// So many numbers below n, over all of them.
 pub fn spread_of(n: usize, most: usize) -> Vec<usize> {
     if n == 0 {
@@ -323,6 +340,16 @@ mod tests {
 
     fn those(n: usize, at: &[usize]) -> Vec<bool> {
         (0..n).map(|i| at.contains(&i)).collect()
+    }
+
+    #[test]
+    fn numbers_are_spread_without_a_list_of_them() {
+        for (n, step, most) in [(1000, 3, 20), (1000, 3, 5000), (7, 2, 3), (0, 1, 4), (5, 9, 4)] {
+            let is = |at: &usize| at % step == 1 % step;
+            let mut listed: Vec<usize> = (0..n).filter(is).collect();
+            spread(&mut listed, most);
+            assert_eq!(spread_where(n, &is, most), listed, "{n} {step} {most}");
+        }
     }
 
     #[test]

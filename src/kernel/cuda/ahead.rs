@@ -109,6 +109,6 @@ mod tests {
             assert_eq!(source.only(of.entry).matches("extern \"C\" __global__").count(), 1, "{of:?}");
         }
         let promoted = |of: &&Of| of.entry == "model_wgmma" && of.defines.contains(&"-DPROMOTE=1".to_string());
-        assert_eq!((kernels.len(), kernels.iter().filter(promoted).count()), (2 + 8 + 6 + 11 + 8, 1));
+        assert_eq!((kernels.len(), kernels.iter().filter(promoted).count()), (3 + 8 + 6 + 11 + 8, 1));
     }
 }

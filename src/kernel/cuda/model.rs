@@ -63,7 +63,7 @@ arguments! {
 /// Products up to which the definition itself computes a case: some milliseconds of a core.
 pub const DEFINED: u64 = 1 << 18;
 /// Products from which the GPU's model is used instead of the CPU's in bulk.
-pub const LARGE: u64 = 1 << 26;
+pub const LARGE: u64 = 1 << 23;
 
 /// What must come back: by the obvious definition; of more products in bulk, which is tested against it; of many on the GPU where it
 /// has the accumulator.
