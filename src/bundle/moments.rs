@@ -164,6 +164,7 @@ pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize
     parts(&table, what, &mut add);
     flat(&table, what, &mut add);
     others(op, rows, (&table, &known), what, &mut add);
+    kept::sums(&table, what, &mut add);
     slots::sums(op, rows, &table, what, &mut add);
     if found.is_empty() {
         let (n, prefix): (f64, Vec<Vec<f64>>) = (table[0].n(), table.into_iter().map(|r| r.prefix).collect());
@@ -468,6 +469,7 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
+mod kept;
 pub mod narrow;
 pub mod runs;
 pub mod slots;
