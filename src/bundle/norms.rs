@@ -357,7 +357,7 @@ impl Norm<'_> {
         let r = through(by.root, 1.0 / by.divisor(divisors[i], self.eps));
         let is = |j: &&usize| {
             let x = through(by.x, self.rows[i][**j]);
-            let normal = through(by.normal, (x - m) * r);
+            let normal = through(by.normal, through(by.centered, x - m) * r);
             let product = through(by.product, normal * w.gamma[**j]);
             let y = product + w.beta[**j];
             let actual = self.actual[self.at(i, **j)];
