@@ -256,7 +256,7 @@ impl Norm<'_> {
 
     /// What steps that are all of 16 bits make, or rows that run on into the next.
     pub fn otherwise(&self) -> Option<String> {
-        in_sixteen::explain(self).or_else(|| past_end::explain(self))
+        in_sixteen::explain(self).or_else(|| past_end::explain(self)).or_else(|| bias_places::explain(self))
     }
 
     /// Wrong rows of which all columns are beta alone.
@@ -583,6 +583,7 @@ impl Norm<'_> {
     }
 }
 
+mod bias_places;
 mod in_sixteen;
 mod padding;
 mod partly;
