@@ -98,7 +98,7 @@ mod tests {
         let words = said(&|r, k| r * 4 + k / 64);
         assert!(words.contains("groups of 64 where a group has 128") && words.contains("r·4 + k / 64, and runs on"), "{words}");
         assert!(said(&|r, k| r * 4 + k / 256).ends_with("takes scale r·4 + k / 256"));
-        assert!(said(&|r, k| r * 16 + k / 32).ends_with("takes scale r·16 + k / 32"));
+        assert!(said(&|r, k| r * 8 + k / 64).ends_with("takes scale r·8 + k / 64"));
         assert!(said(&|r, k| r * 4 + k / 64 % 4).ends_with("(k / 64) mod 4"));
         assert!(said(&|r, k| r * 4 + (k / 32).min(3)).ends_with("min(k / 32, 3)"));
         assert_eq!(said(&|r, k| r * 4 + k / size), "");

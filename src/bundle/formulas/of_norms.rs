@@ -199,7 +199,7 @@ pub fn norms(op: Op, gain: &str, cols: usize) -> Vec<Formula> {
         }));
     }
     // A pointer that does not go on with the loop over steps of the row.
-    for step in (3..13).map(|p| 1usize << p) {
+    for step in (3..13).map(|p| 1usize << p).filter(|s| *s < cols) {
         all.push(formula(format!("column j takes gamma[j mod {step}]"), move |r| {
             let (m, d) = r.moments(op);
             r.with(m, d, |j| r.gamma[j % step], |j| r.beta[j])
