@@ -8,7 +8,7 @@
 use super::{Bundle, chosen, copies, part_global, stages, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::{Class, Finding};
-use crate::fault::{amax, amax_of};
+use crate::fault::{amax, amax_of, amax_rows};
 use crate::format::grid::ValueGrid;
 use crate::job::Data;
 use crate::op::Op;
@@ -244,6 +244,9 @@ impl<'b> Cast<'b> {
         if known.iter().all(|g| holds(ranges[*g], 1.0 / self.stored[*g])) {
             return Some((Class::ScaleDoubledInverted, "out.inverted", "scale is stored where scale_inv belongs".into()));
         }
+        if let Some(found) = self.stored_in_sixteen(ranges) {
+            return Some(found);
+        }
         // One factor.
         let (low, high) = known.iter().fold((0.0f64, f64::INFINITY), |m, g| {
             (m.0.max(self.stored[*g] / ranges[*g].1), m.1.min(self.stored[*g] / ranges[*g].0))
@@ -333,6 +336,9 @@ impl<'b> Cast<'b> {
             return Some(found);
         }
         if let Some(words) = (self.grid == (rows, 1)).then(|| chosen::of_other_rows(&used, &self.amax)).flatten() {
+            return Some((Class::AmaxScope, "out.amax_rows", words));
+        }
+        if let Some(words) = amax_rows::earlier(self.x, self.tile, &used, &self.amax) {
             return Some((Class::AmaxScope, "out.amax_rows", words));
         }
         if let Some(words) = amax_of::elsewhere(self.grid, &used, &self.amax) {

@@ -71,8 +71,8 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     if let Some(words) = copy_places::explain(copy, q, &wrong) {
         return Some((Class::Addressing, "transpose.place", format!("{words}, {place}")));
     }
-    if let Some(words) = copy_tiles::explain(copy, q, &wrong) {
-        return Some((Class::Race, "transpose.stale_tile", format!("in the transposed copy, {words}")));
+    if let Some((class, variant, words)) = copy_tiles::explain(copy, q, &wrong) {
+        return Some((class, variant, format!("in the transposed copy, {words}")));
     }
     let first = copy[wrong[0]];
     if wrong.iter().all(|at| copy[*at] == first) {

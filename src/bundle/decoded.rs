@@ -7,7 +7,7 @@
 //! ```
 
 use super::assay::Answer;
-use super::{Bundle, decoded_words, packed_scales, swizzled, widened, zero_index};
+use super::{Bundle, decoded_words, packed_scales, scale_steps, struct_strides, swizzled, widened, zero_index};
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
@@ -118,7 +118,10 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let named = named.or_else(|| this.of_words());
     let elsewhere =
         |at: usize, from: usize, scale: usize| this.is(at, this.q.affine(this.group(scale)).value(this.value(from)));
-    let (class, variant, words) = named.or_else(|| decoded_words::explain(q, &elsewhere, &this.wrong))?;
+    let of_group = |at: usize, g: usize| this.is(at, this.q.affine(g).value(this.value(at)));
+    let named = named.or_else(|| scale_steps::explain(q, &of_group, &this.wrong));
+    let named = named.or_else(|| decoded_words::explain(q, &elsewhere, &this.wrong));
+    let (class, variant, words) = named.or_else(|| struct_strides::explain(q, &|at, y| this.is(at, y), &this.wrong))?;
     let mut found = Finding::solved(class, variant, words);
     found.operand = "a";
     Some(found)

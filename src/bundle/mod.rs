@@ -92,6 +92,7 @@ mod scale_bytes;
 mod scale_eps;
 mod scale_places;
 mod scale_rounding;
+mod scale_steps;
 mod second;
 pub(crate) mod settle;
 mod slices;
@@ -104,6 +105,7 @@ mod solved_tests;
 mod stages;
 #[cfg(test)]
 mod step_tests;
+mod struct_strides;
 mod subgroups;
 mod swizzled;
 mod tail_tokens;

@@ -164,6 +164,7 @@ pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize
     parts(&table, what, &mut add);
     flat(&table, what, &mut add);
     others(op, rows, (&table, &known), what, &mut add);
+    kept::sums(&table, what, &mut add);
     slots::sums(op, rows, &table, what, &mut add);
     if found.is_empty() {
         let (n, prefix): (f64, Vec<Vec<f64>>) = (table[0].n(), table.into_iter().map(|r| r.prefix).collect());
@@ -408,6 +409,9 @@ pub fn free(op: Op, rows: &[Written]) -> Option<String> {
     // One factor for all rows is a gain of the result, and no statistic.
     let apart = factors.0 > 0.0 && factors.1 > 0.0 && (factors.1 > factors.0 * (1.0 + 1e-4) || lost.is_finite());
     (made as f64 >= FREE * n as f64 && (apart || shift > 1e-4)).then(|| {
+        if let Some(words) = raced::explain(op, rows) {
+            return words;
+        }
         let rows = if lost.is_finite() { ", infinite where a row is 0" } else { "" };
         let divisor = format!("{:.4} to {:.4} times the right one{rows}", factors.0, factors.1);
         let what = if layer && shift > 1e-4 {
@@ -468,7 +472,9 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
+mod kept;
 pub mod narrow;
+mod raced;
 pub mod runs;
 pub mod slots;
 

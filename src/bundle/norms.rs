@@ -256,7 +256,7 @@ impl Norm<'_> {
 
     /// What steps that are all of 16 bits make, or rows that run on into the next.
     pub fn otherwise(&self) -> Option<String> {
-        in_sixteen::explain(self).or_else(|| past_end::explain(self))
+        in_sixteen::explain(self).or_else(|| past_end::explain(self)).or_else(|| bias_places::explain(self))
     }
 
     /// Wrong rows of which all columns are beta alone.
@@ -357,7 +357,7 @@ impl Norm<'_> {
         let r = through(by.root, 1.0 / by.divisor(divisors[i], self.eps));
         let is = |j: &&usize| {
             let x = through(by.x, self.rows[i][**j]);
-            let normal = through(by.normal, (x - m) * r);
+            let normal = through(by.normal, through(by.centered, x - m) * r);
             let product = through(by.product, normal * w.gamma[**j]);
             let y = product + w.beta[**j];
             let actual = self.actual[self.at(i, **j)];
@@ -583,6 +583,7 @@ impl Norm<'_> {
     }
 }
 
+mod bias_places;
 mod in_sixteen;
 mod padding;
 mod partly;

@@ -10,11 +10,16 @@ const NEIGHBOURS: f64 = 24.0;
 
 /// Scales that stand elsewhere, for another stride.
 const STRIDES: usize = 3;
+/// Rows that a column of scales may be padded by, at most.
+const PADDED: usize = 128;
 
 impl Cast<'_> {
     /// Where the scales stand that no short formula of the grid places.
     pub fn elsewhere(&self, ranges: &[Range]) -> Option<Named> {
-        self.strides(ranges).or_else(|| self.of_neighbours(ranges)).or_else(|| self.moved(ranges))
+        self.strides(ranges)
+            .or_else(|| self.column_strides(ranges))
+            .or_else(|| self.of_neighbours(ranges))
+            .or_else(|| self.moved(ranges))
     }
 
     /// Groups whose codes were made with the scale of another one, so many rows or groups before or behind it; all others are right.
@@ -63,6 +68,29 @@ impl Cast<'_> {
         })?;
         let words = format!(
             "scales are stored at a row stride of {stride} instead of {cols}: group (r, c) of the grid at r·{stride} + c"
+        );
+        Some((Class::ScaleLayout, "out.stride", words))
+    }
+
+    /// Scales that are written column by column with the rows padded, and read without the padding: each column is so many rows further off.
+    fn column_strides(&self, ranges: &[Range]) -> Option<Named> {
+        let (rows, cols) = self.grid;
+        (rows > 1 && cols > 1).then_some(())?;
+        let is = |stride: &usize| {
+            // What is written at the place that group (r, c) is read from.
+            let writer = |g: usize| {
+                let p = g % cols * rows + g / cols;
+                let (r, c) = (p % stride, p / stride);
+                (r < rows && c < cols).then_some(r * cols + c)
+            };
+            let told = |g: &usize| writer(*g).is_some_and(|w| w != *g && ranges[w].1.is_finite() && ranges[w].0 > 0.0);
+            (0..ranges.len()).all(|g| writer(g).is_none_or(|w| holds(ranges[w], self.stored[g])))
+                && (0..ranges.len()).filter(told).count() >= STRIDES
+        };
+        let stride = (rows + 1..=rows + PADDED).chain([2 * rows, rows.next_power_of_two()]).find(is)?;
+        let words = format!(
+            "scales are written column by column at a stride of {stride} and read at one of {rows}: column c of the grid is {}·c rows off",
+            stride - rows
         );
         Some((Class::ScaleLayout, "out.stride", words))
     }
@@ -135,6 +163,22 @@ mod tests {
             assert!(words.ends_with(&words_of), "{words}");
         }
         assert_eq!(with(right, |cast| cast.strides(&ranges)), None, "each at its own place");
+    }
+
+    #[test]
+    fn columns_of_scales_with_padded_rows_are_told() {
+        let ranges: Vec<Range> = (0..ROWS * COLS).map(|g| near(right(g))).collect();
+        for stride in [8, 7, 12] {
+            // Places between the columns hold 0.
+            let of = |g: usize| {
+                let p = g % COLS * ROWS + g / COLS;
+                if p % stride < ROWS { right(p % stride * COLS + p / stride) } else { 0.0 }
+            };
+            let (class, variant, words) = with(of, |cast| cast.elsewhere(&ranges)).unwrap();
+            assert_eq!((class, variant), (Class::ScaleLayout, "out.stride"), "{words}");
+            assert!(words.contains(&format!("column by column at a stride of {stride} and read at one of 6")), "{words}");
+        }
+        assert_eq!(with(right, |cast| cast.column_strides(&ranges)), None, "each at its own place");
     }
 
     /// Scales at their own places are those of any stride in the first row, and groups of zeros say nothing.

@@ -9,6 +9,7 @@ use super::Bundle;
 use super::casts::{Cast, NEAR, Named, Range, holds};
 use super::encoders::right_scales;
 use crate::fault::Class;
+use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
 
 /// Scales that are not the rule's, and how many numbers these are, at least.
@@ -78,6 +79,37 @@ impl Cast<'_> {
             "the scales of blocks are {words} to {f} where the recipe has them {rule}: {} of {} are {side}; the codes are those of these scales",
             wrong.len(),
             numbers.len()
+        );
+        Some((Class::ScaleRerounded, variant, words))
+    }
+
+    /// Codes of the full scales beside scales that went through 16 bits when they were stored.
+    pub fn stored_in_sixteen(&self, ranges: &[Range]) -> Option<Named> {
+        let max = self.q.format().max_finite();
+        let known: Vec<usize> = (0..ranges.len()).filter(|g| self.amax[*g] > 0.0 && self.stored[*g] > 0.0).collect();
+        let wrong = known.iter().filter(|g| !holds(ranges[**g], self.stored[**g])).count();
+        let of_amax = |g: &usize| holds(ranges[*g], self.amax[*g] / max);
+        (wrong >= LEAST / 2 && self.q.level().is_none() && !self.is_pow2() && known.iter().all(of_amax)).then_some(())?;
+        let cut = |s: f64| f64::from(f32::from_bits((s as f32).to_bits() & 0xffff_0000));
+        let bf16 = |s: f64| f64::from(round_to(Format::Bf16, s as f32));
+        let f16 = |s: f64| f64::from(round_to(Format::F16, s as f32));
+        type Narrow<'n> = (&'static str, &'static str, &'n dyn Fn(f64) -> f64);
+        let ways: [Narrow; 3] = [
+            ("out.scale_cut", "cut to bf16", &cut),
+            ("out.scale_bf16", "rounded to bf16", &bf16),
+            ("out.scale_f16", "rounded to f16", &f16),
+        ];
+        let (variant, words, _) = ways.into_iter().find(|(_, _, by)| {
+            let is = |g: &usize| {
+                let s = self.amax[*g] / max;
+                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| by(s * n) == self.stored[*g])
+            };
+            known.iter().all(is)
+        })?;
+        let words = format!(
+            "the scales are {words} where they are stored, and the codes were made with the full ones: {wrong} of {} scales did not make the codes \
+             of their blocks",
+            known.len()
         );
         Some((Class::ScaleRerounded, variant, words))
     }

@@ -8,6 +8,7 @@ use crate::job::Data;
 use crate::op::Biases;
 use crate::op::activation::act;
 use crate::op::{Op, Params};
+use crate::{Overflow, Rounding};
 
 /// What a largest magnitude may be off that was taken of values rounded to bf16, relative.
 const NEAR: f64 = 1.0 / 256.0;
@@ -87,6 +88,25 @@ pub(super) fn unscaled(largest: f64, max: f64, zero: bool) -> Option<String> {
     })
 }
 
+/// An amax of what is scaled already: of the values times scale, or of the codes that these become.
+fn of_codes(bundle: &Bundle, largest: f64, amax: f64) -> Option<Finding> {
+    let Data::Quantized(q) = &bundle.out.d else { return None };
+    let by = q.affine(0).unit;
+    // By a scale near 1 there is nothing to tell.
+    (q.scale_inv().len() == 1 && by > 0.0 && !(0.99..=1.01).contains(&by)).then_some(())?;
+    let scaled = largest / by;
+    let f = q.format();
+    let code = f.decode(f.encode(scaled, Rounding::NearestEven, Overflow::Saturate)).abs();
+    let near = |y: f64| (amax - y).abs() <= SCALED * y;
+    let words = match () {
+        () if near(scaled) => "the values times scale, before they are rounded to codes",
+        () if near(code) => "the codes, behind the multiplication by scale and the rounding",
+        () => return None,
+    };
+    let words = format!("out.amax is that of {words}: {amax:.5} instead of {largest:.5}; the codes are right");
+    Some(Finding::solved(Class::AmaxScope, "out.amax_stage", words))
+}
+
 /// The stage that an amax is of, where it is all that is wrong.
 pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     if let Some(missing) = missing(bundle, found) {
@@ -104,6 +124,9 @@ pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let told = found.reason.contains("amax[") || found.reason.contains("out.amax");
     let alone = judged.comparison.judged.violations == 0 && (told || found.reason.contains("scale_inv[") && of_amax());
     (found.verdict == Verdict::Fail && alone && !ideal.is_empty()).then_some(())?;
+    if let Some(found) = of_codes(bundle, largest(ideal), amax).filter(|_| told) {
+        return Some(found);
+    }
     let Some((words, _)) =
         stages(bundle, ideal, cols).into_iter().flatten().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))
     else {
@@ -154,6 +177,11 @@ mod tests {
             assert!(got.1 == "amax_scope:out.amax_stage" && got.2.contains(words), "{words}: {} {}", got.1, got.2);
         }
         assert_ne!(found(&with(0.37 * largest(&|x, _| silu(x)))).1, "amax_scope:out.amax_stage");
+        let scaled = 8.0 * largest(&|x, u| silu(x) * u);
+        let rounded = Format::E4m3.decode(u32::from(code(scaled))).abs();
+        let got = found(&with(rounded));
+        let words = "the codes, behind the multiplication by scale and the rounding";
+        assert!(got.1 == "amax_scope:out.amax_stage" && got.2.contains(words), "{got:?}");
         // relu², a norm and a product.
         let mut squared = Writer::new("activation");
         let relu = |x: f32| f64::from(x.max(0.0));

@@ -79,6 +79,17 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
         counts.order_by_key(|m| n / gcd(*m, n));
         counts
     };
+    // A loop of whole steps that forgets the rest comes before any other number of elements.
+    let mut steps: Vec<(usize, usize)> = [512usize, 256, 128, 64, 32].map(|s| (width / s * s, s)).to_vec();
+    steps.retain(|(m, _)| *m > 0 && *m < width);
+    steps.dedup_by_key(|(m, _)| *m);
+    for (m, step) in steps {
+        let words = format!(
+            "amax is over the first {m} of the {width} elements of a block alone: whole steps of {step}, and the last {} are in no step",
+            width - m
+        );
+        all.push(place(words, tile, move |_, c| c < m));
+    }
     for m in roundest(width) {
         let words = |end| format!("amax is over the {end} {m} of the {width} elements of a block alone");
         all.push(place(words("first"), tile, move |_, c| c < m));
@@ -100,6 +111,17 @@ fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec
     if height != 1 || width >= cols {
         return all;
     }
+    let start = move |j: usize| j.is_multiple_of(width);
+    if rows > 1 && width > 1 {
+        // A square tile in shared memory, read across instead of along: places beyond the tensor hold 0.
+        let words = format!("amax of row r of each tile of {width}×{width} is that of its column r");
+        let of = move |x: &Tensor, i: usize, j: usize| {
+            let c = j + i % width;
+            let own = |r: usize| x.row(r)[c].abs();
+            if start(j) && c < cols { (i / width * width..rows).take(width).map(own).fold(0.0, f32::max) } else { 0.0 }
+        };
+        all.push(change(words, of));
+    }
     let last = cols / width * width;
     if last < cols {
         let words = format!(
@@ -109,7 +131,6 @@ fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec
         let of = move |x: &Tensor, i: usize, j: usize| if j == last { most(x, i, cols - width..cols) } else { x.row(i)[j] };
         all.push(change(words, of));
     }
-    let start = move |j: usize| j.is_multiple_of(width);
     let before =
         move |x: &Tensor, i: usize, j: usize| if start(j) { most(x, i, j.saturating_sub(width)..j + 1) } else { x.row(i)[j] };
     all.push(change("amax of a group also covers the group before it", before));

@@ -95,12 +95,21 @@ pub fn earlier(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: 
         let least = (0..=ends.0).rev().take_while(|c| !out[*c]).last()?;
         let most = (ends.1..=width).take_while(|c| *c == ends.1 || !out[c - 1]).last()?;
         let roundest = |a: usize, b: usize| (a..=b).max_by_key(|c| if *c == 0 || *c == width { 64 } else { c.trailing_zeros() });
-        let (from, to) = (roundest(least, ends.0)?, roundest(ends.1, most)?);
+        let (from, mut to) = (roundest(least, ends.0)?, roundest(ends.1, most)?);
+        // Lanes of a power of two that read on past the row's end.
+        let lanes = width.next_power_of_two();
+        let read_on = d == 1 && from == 0 && across == 1 && (ends.1..=most).contains(&(lanes - width)) && lanes > width;
+        if read_on {
+            to = lanes - width;
+        }
         (to - from < width).then_some(())?;
         let which = if d < 0 { format!("row i − {}", -d) } else { format!("row i + {d}") };
+        let why = match read_on {
+            true => format!("{lanes} lanes read a row of {width}, and those past its end read on into what follows in memory"),
+            false => "lanes bring what they kept of another row".into(),
+        };
         Some(format!(
-            "amax of a group of row i also covers columns {from} … {} of {which}, where it holds them: lanes bring what they kept of another row, {count} of \
-             {} scales are too large",
+            "amax of a group of row i also covers columns {from} … {} of {which}, where it holds them: {why}, {count} of {} scales are too large",
             to - 1,
             used.len()
         ))
@@ -133,6 +142,8 @@ mod tests {
         assert!(words.starts_with("amax of a group of row i also covers columns 64 … 95 of row i − 8"), "{words}");
         let words = said(&|i| if i + 3 < rows { f64::from(most(i + 3, 0, 48)) } else { 0.0 }).unwrap();
         assert!(words.contains("columns 0 … 47 of row i + 3"), "{words}");
+        let words = said(&|i| if i + 1 < rows { f64::from(most(i + 1, 0, 32)) } else { 0.0 }).unwrap();
+        assert!(words.contains("columns 0 … 31 of row i + 1") && words.contains("128 lanes read a row of 96"), "{words}");
         assert_eq!(said(&|_| 0.0), None);
         assert_eq!(said(&|i| amax[i] * 1.25), None, "no element's");
     }

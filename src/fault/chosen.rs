@@ -83,6 +83,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
             (false, false) => String::new(),
         };
         (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's{why}"))
+    } else if let Some(words) = super::scale_limits::explain(&blocks, (actual, right), q.scale_format()) {
+        (Class::RangeRule, "out.limit", words)
     } else if let Some(words) = super::amax::over(scene) {
         (Class::AmaxScope, "out.amax_over", words)
     } else if let Some(words) = earlier_rows(&e, q, &blocks, (actual, right)) {

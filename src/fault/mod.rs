@@ -12,7 +12,7 @@
 
 pub mod amax;
 pub mod amax_of;
-mod amax_rows;
+pub mod amax_rows;
 mod assayed;
 pub mod beside;
 pub mod card;
@@ -39,6 +39,7 @@ pub mod predict;
 pub mod requant;
 pub mod rule;
 pub mod scale;
+mod scale_limits;
 pub mod settings;
 pub mod solve;
 pub mod subset;

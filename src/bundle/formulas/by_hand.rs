@@ -162,6 +162,12 @@ fn table<'x>() -> Hand<'x, Place<'x>> {
         ("gamma is rounded to bf16", Box::new(|_, p| p.normal() * bf16(p.gamma[p.j]) + p.beta[p.j])),
         ("row i holds row i − 1, wrapped", Box::new(|_, p| p.holds(p.before()))),
         ("row i holds row i + 1, wrapped", Box::new(|_, p| p.holds(p.next(1)))),
+        ("column j takes gamma[j mod 8]", Box::new(|n, p| p.normal() * p.gamma[p.j % n[0] as usize] + p.beta[p.j])),
+        ("column j takes beta[j mod 8]", Box::new(|n, p| p.normal() * p.gamma[p.j] + p.beta[p.j % n[0] as usize])),
+        (
+            "column j takes gamma[j mod 8] and beta[j mod 8]",
+            Box::new(|n, p| p.normal() * p.gamma[p.j % n[0] as usize] + p.beta[p.j % n[1] as usize]),
+        ),
         ("column j takes gamma[j + 8], wrapped", Box::new(|n, p| p.normal() * p.gamma[p.column(n[0] as isize)] + p.beta[p.j])),
         ("column j takes gamma[j − 8], wrapped", Box::new(|n, p| p.normal() * p.gamma[p.column(-n[0] as isize)] + p.beta[p.j])),
         ("column j takes beta[j + 8], wrapped", Box::new(|n, p| p.normal() * p.gamma[p.j] + p.beta[p.column(n[0] as isize)])),

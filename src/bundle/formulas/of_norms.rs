@@ -198,6 +198,23 @@ pub fn norms(op: Op, gain: &str, cols: usize) -> Vec<Formula> {
             x.iter().enumerate().map(|(j, x)| (x - m) / d * r.gamma[j] + r.beta[j]).collect()
         }));
     }
+    // A pointer that does not go on with the loop over steps of the row.
+    for step in (3..13).map(|p| 1usize << p).filter(|s| *s < cols) {
+        all.push(formula(format!("column j takes gamma[j mod {step}]"), move |r| {
+            let (m, d) = r.moments(op);
+            r.with(m, d, |j| r.gamma[j % step], |j| r.beta[j])
+        }));
+        if layer {
+            all.push(formula(format!("column j takes beta[j mod {step}]"), move |r| {
+                let (m, d) = r.moments(op);
+                r.with(m, d, |j| r.gamma[j], |j| r.beta[j % step])
+            }));
+            all.push(formula(format!("column j takes gamma[j mod {step}] and beta[j mod {step}]"), move |r| {
+                let (m, d) = r.moments(op);
+                r.with(m, d, |j| r.gamma[j % step], |j| r.beta[j % step])
+            }));
+        }
+    }
     for shift in SHIFTS {
         for (before, sign) in [(false, '+'), (true, '−')] {
             let of = move |j: usize, n: usize| if before { (j + n - shift % n) % n } else { (j + shift) % n };

@@ -11,6 +11,8 @@ pub struct Rounded {
     pub variance: Option<Format>,
     pub square: Option<Format>,
     pub root: Option<Format>,
+    /// The values less their mean.
+    pub centered: Option<Format>,
     pub normal: Option<Format>,
     pub product: Option<Format>,
 }
@@ -37,6 +39,9 @@ impl Rounded {
             if layer {
                 all.extend([Rounded { mean: f, ..square }, Rounded { mean: f, ..variance }]);
                 all.extend([Rounded { mean: f, ..none }, Rounded { mean: f, ..root }, Rounded { mean: f, ..normal }]);
+                let centered = Rounded { centered: f, ..none };
+                all.extend([centered, Rounded { mean: f, ..centered }, Rounded { centered: f, ..root }]);
+                all.extend([Rounded { centered: f, ..normal }, Rounded { centered: f, ..both }]);
                 all.extend([Rounded { mean: f, ..both }, Rounded { mean: f, product: f, ..both }]);
             }
         }
@@ -57,6 +62,7 @@ impl Rounded {
             (self.variance, if layer { "the variance is" } else { "the mean square is" }),
             (self.square, "what stands under the root is"),
             (self.root, "the reciprocal of the root is"),
+            (self.centered, "the values less their mean are"),
             (self.normal, "the normalized value is"),
             (self.product, "its product with gamma is"),
         ];
