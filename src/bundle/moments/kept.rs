@@ -68,8 +68,11 @@ mod tests {
     use super::super::{Solved, formulas};
     use crate::op::Op;
 
+    /// The sum of squares of a row between two columns.
+    type Squares<'a> = &'a dyn Fn(usize, usize, usize) -> f64;
+
     /// What is said of 40 rows of 256 whose mean squares are these, by the sum of squares of columns of a row.
-    fn said(of: &dyn Fn(usize, &dyn Fn(usize, usize, usize) -> f64) -> f64) -> Vec<String> {
+    fn said(of: &dyn Fn(usize, Squares) -> f64) -> Vec<String> {
         let value = |i: usize, j: usize| ((i * 7919 + j * 131 + i * j * 17) % 1009) as f64 / 300.0 - 1.5;
         let rows: Vec<Vec<f64>> =
             (0..40).map(|i| (0..256).map(|j| value(i, j) * (1.0 + (i * 5 % 7) as f64)).collect()).collect();

@@ -99,8 +99,8 @@ mod tests {
         assert!(said(1.0, 0.0).contains("y = gamma·rms(a − b), b solved"), "{}", said(1.0, 0.0));
         assert_eq!(said(0.0, 0.0), "");
         let twice = |rows: &[Vec<f64>], i: usize, j: usize| {
-            rows[i][j] / (square(&rows[i], 0.0) + EPS).sqrt() * gamma(j) + if i % 2 == 0 { 0.5 } else { b(j) }
+            rows[i][j] / (square(&rows[i], 0.0) + EPS).sqrt() * gamma(j) + if i.is_multiple_of(2) { 0.5 } else { b(j) }
         };
-        assert_eq!(with(Op::Rmsnorm, &rows(), &twice, |norm| super::explain(norm)), None, "two biases");
+        assert_eq!(with(Op::Rmsnorm, &rows(), &twice, super::explain), None, "two biases");
     }
 }
