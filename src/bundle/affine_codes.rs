@@ -69,8 +69,8 @@ fn chosen(x: &Tensor, q: &QTensor) -> Option<Named> {
         let y = q.affine(q.scale_index(at / cols, at % cols)).steps(f64::from(x.data()[*at]));
         code(y - NEAR) == value(*at) || code(y + NEAR) == value(*at)
     };
-    let others: Vec<usize> = (0..n).filter(|at| !by_stored(at)).collect();
-    (others.len() >= LEAST).then_some(())?;
+    let others = || (0..n).filter(|at| !by_stored(at));
+    others().nth(LEAST - 1)?;
     RULES.iter().find_map(|(rule, of)| {
         let lines: Vec<Line> = ends.iter().map(|(low, high)| of(*low, *high, (most - least) as f32)).collect();
         // The least code is that of z; or a zero point that is rounded to a code is added.
@@ -88,7 +88,10 @@ fn chosen(x: &Tensor, q: &QTensor) -> Option<Named> {
             [y - NEAR, y + NEAR].iter().any(|y| (y.round_ties_even() + zero).clamp(least, most) == value(*at))
         };
         let made = |step: usize| (0..n).step_by(step).filter(is).count() as f64 >= SHARE * n.div_ceil(step) as f64;
-        let of_others = || others.iter().filter(|at| is(at)).count() as f64 >= OF_OTHERS * others.len() as f64;
+        let of_others = || {
+            let (hit, all) = others().fold((0usize, 0usize), |(hit, all), at| (hit + usize::from(is(&at)), all + 1));
+            hit as f64 >= OF_OTHERS * all as f64
+        };
         (made(n.div_ceil(FEW)) && of_others() && made(1)).then_some(())?;
         // Roundings of the computed numbers, not others.
         let near = |(g, (s, _)): (usize, &Line)| (f64::from(q.scale_inv()[g]) / f64::from(*s) - 1.0).abs() <= SAME || *s == 0.0;
@@ -112,7 +115,7 @@ fn chosen(x: &Tensor, q: &QTensor) -> Option<Named> {
             Some(zeros) => format!("the scales stored are these {scales}, the zero points {zeros}"),
             None => format!("the scales stored are these {scales}"),
         };
-        let wrong = others.len();
+        let wrong = others().count();
         let words = format!(
             "codes are chosen with the scales and zero points as they are computed in f32, of {rule}; {both}: {wrong} codes are not the nearest by what is stored"
         );

@@ -82,6 +82,7 @@ mod part_global;
 mod passes;
 mod pieces;
 mod pitched;
+mod readings;
 pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;

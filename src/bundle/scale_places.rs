@@ -62,14 +62,22 @@ impl Cast<'_> {
                 let c = p - r * stride;
                 (c < cols).then_some(r * cols + c)
             };
-            let told = |p: &usize| writer(*p).is_some_and(|g| g != *p && ranges[g].1.is_finite() && ranges[g].0 > 0.0);
-            (0..ranges.len()).all(|p| writer(p).is_none_or(|g| holds(ranges[g], self.stored[p])))
-                && (0..ranges.len()).filter(told).count() >= STRIDES
+            self.written_by(ranges, &writer)
         })?;
         let words = format!(
             "scales are stored at a row stride of {stride} instead of {cols}: group (r, c) of the grid at r·{stride} + c"
         );
         Some((Class::ScaleLayout, "out.stride", words))
+    }
+
+    /// Whether each place holds the scale of the group that `writer` says (`None`: nobody's), enough of these groups none of their own.
+    fn written_by(&self, ranges: &[Range], writer: &dyn Fn(usize) -> Option<usize>) -> bool {
+        let told = |p: &usize| {
+            writer(*p)
+                .is_some_and(|g| g != *p && ranges[g].1.is_finite() && ranges[g].0 > 0.0 && !holds(ranges[g], self.stored[g]))
+        };
+        (0..ranges.len()).all(|p| writer(p).is_none_or(|g| holds(ranges[g], self.stored[p])))
+            && (0..ranges.len()).filter(told).count() >= STRIDES
     }
 
     /// Scales that are written column by column with the rows padded, and read without the padding: each column is so many rows further off.
@@ -83,9 +91,7 @@ impl Cast<'_> {
                 let (r, c) = (p % stride, p / stride);
                 (r < rows && c < cols).then_some(r * cols + c)
             };
-            let told = |g: &usize| writer(*g).is_some_and(|w| w != *g && ranges[w].1.is_finite() && ranges[w].0 > 0.0);
-            (0..ranges.len()).all(|g| writer(g).is_none_or(|w| holds(ranges[w], self.stored[g])))
-                && (0..ranges.len()).filter(told).count() >= STRIDES
+            self.written_by(ranges, &writer)
         };
         let stride = (rows + 1..=rows + PADDED).chain([2 * rows, rows.next_power_of_two()]).find(is)?;
         let words = format!(
@@ -179,6 +185,16 @@ mod tests {
             assert!(words.contains(&format!("column by column at a stride of {stride} and read at one of 6")), "{words}");
         }
         assert_eq!(with(right, |cast| cast.column_strides(&ranges)), None, "each at its own place");
+    }
+
+    /// Scales that are all alike stand at any stride, and one that is stale says no more.
+    #[test]
+    fn one_stale_scale_among_equal_ones_tells_no_stride() {
+        for odd in 0..ROWS * COLS {
+            let ranges: Vec<Range> = (0..ROWS * COLS).map(|_| near(1.0)).collect();
+            let of = |g: usize| if g == odd { 2.0 } else { 1.0 };
+            assert_eq!(with(of, |cast| cast.strides(&ranges).or_else(|| cast.column_strides(&ranges))), None, "{odd}");
+        }
     }
 
     /// Scales at their own places are those of any stride in the first row, and groups of zeros say nothing.

@@ -4,23 +4,22 @@
 //! element (r, k) takes scale r·G + k / s, s no group's size: with a smaller s it runs on into the scales of the next rows
 //! ```
 
+use super::readings::Held;
 use crate::fault::Class;
 use crate::{Granularity, QTensor};
+use std::collections::BTreeSet;
 
+/// Groups of wrong elements that take another scale, at least.
+const GROUPS: usize = 8;
 /// Sizes that kernels have for a group.
 const SIZES: [usize; 8] = [8, 16, 32, 64, 128, 256, 512, 1024];
-/// Elements whose scale is known, at least, the share that has to be made, and wrong ones that are asked first.
-const LEAST: usize = 64;
-const SHARE: f64 = 0.98;
-const FEW: usize = 64;
 
 /// The scale that each element takes, in words. `is`: whether an element is its code by this scale.
 pub fn explain(q: &QTensor, is: &dyn Fn(usize, usize) -> bool, wrong: &[usize]) -> Option<(Class, &'static str, String)> {
     let Granularity::Group(size) = q.granularity() else { return None };
     let (cols, n) = (q.cols(), q.scale_inv().len());
     let groups = cols.div_ceil(size.max(1));
-    (wrong.len() >= LEAST && groups > 1).then_some(())?;
-    let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
+    let held = Held::of(wrong, q.codes().len()).filter(|_| groups > 1)?;
     for s in SIZES.into_iter().filter(|s| *s != size) {
         for way in 0..4 {
             // A larger size stays in its row, whatever is done at its end.
@@ -37,19 +36,13 @@ pub fn explain(q: &QTensor, is: &dyn Fn(usize, usize) -> bool, wrong: &[usize]) 
                 };
                 (g < n).then_some(g)
             };
-            let share = |all: &mut dyn Iterator<Item = usize>| {
-                let (mut known, mut hit) = (0usize, 0usize);
-                for (at, g) in all.filter_map(|at| Some((at, scale(at)?))) {
-                    (known, hit) = (known + 1, hit + usize::from(is(at, g)));
-                }
-                (known, hit as f64 >= SHARE * known as f64)
-            };
-            let (known, some) = share(&mut few.iter().copied());
-            if known == 0 || !some {
+            if !held.made_by(4, &|at| scale(at).map(|g| is(at, g))) {
                 continue;
             }
-            let (known, all) = share(&mut wrong.iter().copied());
-            if known < LEAST || 4 * known < wrong.len() || !all || !share(&mut (0..q.codes().len())).1 {
+            // Elements of one group say one thing.
+            let pair = |at: &usize| Some((q.scale_index(at / cols, at % cols), scale(*at)?));
+            let others = |(own, g): &(usize, usize)| q.scale_inv()[*own] != q.scale_inv()[*g];
+            if wrong.iter().filter_map(pair).filter(others).collect::<BTreeSet<_>>().len() < GROUPS {
                 continue;
             }
             let index = match way {
@@ -102,5 +95,29 @@ mod tests {
         assert!(said(&|r, k| r * 4 + k / 64 % 4).ends_with("(k / 64) mod 4"));
         assert!(said(&|r, k| r * 4 + (k / 32).min(3)).ends_with("min(k / 32, 3)"));
         assert_eq!(said(&|r, k| r * 4 + k / size), "");
+    }
+
+    /// Half of one group by another scale, among scales that are all alike: any size of groups makes it.
+    #[test]
+    fn one_group_of_another_scale_tells_no_size() {
+        let (rows, cols, size, odd) = (24usize, 512usize, 128usize, 41usize);
+        let scale = |g: usize| if g == odd { 2.0 } else { 1.0 };
+        let q = QTensor::new(QTensorParts {
+            format: Format::Int8,
+            rows,
+            cols,
+            codes: vec![3; rows * cols],
+            granularity: Granularity::Group(size),
+            scale_format: Format::F32,
+            scale_inv: (0..rows * 4).map(scale).collect(),
+            zero: Zero::None,
+            level: None,
+        })
+        .unwrap();
+        // Rows of 4 groups: elements of the odd one from its 64th on were made by 1.
+        let stale = |at: usize| q.scale_index(at / cols, at % cols) == odd && at % size >= 64;
+        let made = |at: usize| if stale(at) { 1.0 } else { q.scale_inv()[q.scale_index(at / cols, at % cols)] };
+        let wrong: Vec<usize> = (0..rows * cols).filter(|at| stale(*at)).collect();
+        assert_eq!(explain(&q, &|at, g| q.scale_inv()[g] == made(at), &wrong).map(|f| f.2), None);
     }
 }

@@ -16,12 +16,12 @@ const NEAR: f64 = 1.0 / 256.0;
 /// What a scale may be off its amax over the format's maximum, relative.
 const SCALED: f64 = 1e-5;
 
-/// Words for what it is, and its values, row-major in the shape of the result.
-type Stage = (&'static str, Vec<f64>);
+/// Words for what it is, and its largest magnitude.
+type Stage = (&'static str, f64);
 
 /// Everything that is computed before the result `ideal`.
 fn stages(bundle: &Bundle, ideal: &[f64], cols: usize) -> Option<Vec<Stage>> {
-    let each = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(of).collect() };
+    let each = |of: &dyn Fn(usize) -> f64| (0..ideal.len()).map(of).fold(0.0f64, |m, v| m.max(v.abs()));
     if bundle.meta.op.is_product() {
         let (ends, weights) = (bundle.offs.as_deref(), bundle.a.weights.as_deref());
         let bias = Biases::new(bundle.bias.as_ref()?, ends, weights, ideal.len() / cols);
@@ -124,12 +124,10 @@ pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let told = found.reason.contains("amax[") || found.reason.contains("out.amax");
     let alone = judged.comparison.judged.violations == 0 && (told || found.reason.contains("scale_inv[") && of_amax());
     (found.verdict == Verdict::Fail && alone && !ideal.is_empty()).then_some(())?;
-    if let Some(found) = of_codes(bundle, largest(ideal), amax).filter(|_| told) {
+    if told && let Some(found) = of_codes(bundle, largest(ideal), amax) {
         return Some(found);
     }
-    let Some((words, _)) =
-        stages(bundle, ideal, cols).into_iter().flatten().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))
-    else {
+    let Some((words, _)) = stages(bundle, ideal, cols).into_iter().flatten().find(|(_, y)| (amax - y).abs() <= NEAR * y) else {
         // Of a part of the result.
         found.diagnosis.as_ref().is_none_or(|d| d.findings.is_empty()).then_some(())?;
         let values = amax::as_computed(ideal, judged.bound.certain(), cols, amax as f32)?;

@@ -5,15 +5,12 @@
 //! memory: s0 c0…  s1 c1…  s2 c2…        block b is read at b·stride: its scale and its codes slip over those of others
 //! ```
 
+use super::readings::Held;
 use crate::fault::Class;
 use crate::{Format, Granularity, Overflow, QTensor, Rounding};
 
 /// Bytes that a stride may be too large, at most.
 const MORE: usize = 32;
-/// Elements that are known, at least, the share that has to be made, and wrong ones that are asked first.
-const LEAST: usize = 64;
-const SHARE: f64 = 0.98;
-const FEW: usize = 64;
 
 /// How the bytes of a block lie: its scale first or last; nibbles of halves of the block, or of pairs.
 #[derive(Clone, Copy)]
@@ -91,33 +88,22 @@ pub fn explain(q: &QTensor, is: &dyn Fn(usize, f64) -> bool, wrong: &[usize]) ->
     let (cols, f, s) = (q.cols(), q.format(), q.scale_format());
     let is_packed = matches!(f.bits(), 4 | 8) && matches!(s.bits(), 8 | 16 | 32);
     let plain = matches!(q.zero(), crate::quant::Zero::None) && q.level().is_none();
-    (is_packed && plain && (8..=256).contains(&size) && cols.is_multiple_of(size) && wrong.len() >= LEAST).then_some(())?;
-    let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
+    (is_packed && plain && (8..=256).contains(&size) && cols.is_multiple_of(size)).then_some(())?;
+    let held = Held::of(wrong, q.codes().len())?;
     let across = cols / size;
     for scale_last in [false, true] {
         for halves in if f.bits() == 4 { vec![true, false] } else { vec![false] } {
             let blocks = Blocks::new(q, size, Layout { scale_last, halves });
             let own = blocks.header() + blocks.body();
             for stride in own + 1..=own + MORE {
-                for by_rows in [false, true] {
+                // Flat blocks that are further apart run out of the memory before half of them is read.
+                for by_rows in [false, true].into_iter().filter(|by_rows| *by_rows || stride <= 2 * own) {
                     let value = |at: usize| {
                         let (b, k) = (at / size, at % size);
                         let start = if by_rows { b / across * across * own + b % across * stride } else { b * stride };
                         blocks.value(start, k)
                     };
-                    let share = |all: &mut dyn Iterator<Item = usize>| {
-                        let (mut known, mut hit) = (0usize, 0usize);
-                        for (at, y) in all.filter_map(|at| Some((at, value(at)?))) {
-                            (known, hit) = (known + 1, hit + usize::from(is(at, y)));
-                        }
-                        (known, hit as f64 >= SHARE * known as f64)
-                    };
-                    let (known, some) = share(&mut few.iter().copied());
-                    if known == 0 || !some {
-                        continue;
-                    }
-                    let (known, all) = share(&mut wrong.iter().copied());
-                    if known < LEAST || 2 * known < wrong.len() || !all || !share(&mut (0..q.codes().len())).1 {
+                    if !held.made_by(2, &|at| value(at).map(|y| is(at, y))) {
                         continue;
                     }
                     let place = if by_rows { ", from the start of each row on" } else { "" };

@@ -24,6 +24,8 @@ const LEAST: usize = 4;
 const SHARE: f64 = 0.98;
 /// Parts that refuse a rule before all are asked.
 const FIRST: usize = 64;
+/// Rules of `Cast::exponent`.
+const RULES: usize = 6;
 /// How far an amax may be from the largest magnitude that it is said to be, relative.
 const NEAR: f64 = 1.0 / 1024.0;
 /// Bits that lines left out have to tell beyond those of where they are.
@@ -85,34 +87,33 @@ impl Cast<'_> {
         let (max, power) = (self.q.format().max_finite(), self.is_pow2());
         let told = (0..ranges.len()).filter(|p| amax[*p] > 0.0 && ranges[*p].1.is_finite());
         let (differ, same): (Vec<usize>, Vec<usize>) = told.partition(|p| !holds(ranges[*p], self.stored[p / n]));
-        let is = |p: &usize| {
-            let (s, (low, high)) = (seen[*p] / max, ranges[*p]);
-            // A power of two that the amax gives, by whatever rule, is at most one off.
-            holds(ranges[*p], s) || power && low <= 2.0 * s && high >= 0.5 * s
-        };
-        let is_other = |p: &usize| {
-            if !power {
-                return is(p);
-            }
-            // The stored one is of the whole group, or of a part at its end.
-            let (g, first) = (p / n, p / n * n);
-            let stored = [self.amax[g], amax[first], amax[first + n - 1]];
-            stored.into_iter().any(|of| self.other_powers(seen[*p], of).any(|by| holds(ranges[*p], self.stored[g] * by)))
-        };
         let enough = |hit: usize, all: usize| hit as f64 >= SHARE * all as f64;
         let few = &differ[..differ.len().min(FIRST)];
-        enough(few.iter().filter(|p| is_other(p)).count() + 1, few.len())
-            && enough(differ.iter().filter(|p| is_other(p)).count(), differ.len())
-            && enough(same.iter().filter(|p| is(p)).count() + differ.len(), same.len() + differ.len())
+        let all_are = |is: &dyn Fn(&usize) -> bool| {
+            enough(few.iter().filter(|p| is(p)).count() + 1, few.len())
+                && enough(differ.iter().filter(|p| is(p)).count(), differ.len())
+                && enough(same.iter().filter(|p| is(p)).count() + differ.len(), same.len() + differ.len())
+        };
+        if !power {
+            return all_are(&|p| holds(ranges[*p], seen[*p] / max));
+        }
+        // One rule for all parts. The stored scale is of the whole group, or of a part at its end.
+        let stored = |p: usize| [self.amax[p / n], amax[p / n * n], amax[p / n * n + n - 1]];
+        let rules = (0..RULES).flat_map(|rule| (0..3).map(move |of| (rule, of)));
+        rules.into_iter().any(|(rule, of)| {
+            all_are(&|p| {
+                let by = self.exponent(rule, seen[*p]) - self.exponent(rule, stored(*p)[of]);
+                holds(ranges[*p], self.stored[p / n] * by.exp2())
+            })
+        })
     }
 
-    /// What the power of two of one amax is of that of another, by each rule that recipes have, where it is another one.
-    fn other_powers(&self, seen: f64, of: f64) -> impl Iterator<Item = f64> {
+    /// The exponent of the power of two of an amax by one of the rules that recipes have, but for what is the same for all.
+    fn exponent(&self, rule: usize, amax: f64) -> f64 {
         let f = self.q.format();
         let even = 2.0 - (-f64::from(f.spec().mantissa) - 1.0).exp2();
-        let exponents = |x: f64| [1.0, even, f.max_finite()].map(|unit| (x / unit).log2()).map(|e| [e.floor(), e.ceil()]);
-        let pairs = exponents(seen).into_iter().flatten().zip(exponents(of).into_iter().flatten());
-        pairs.map(|(a, b)| a - b).filter(|by| *by != 0.0).map(f64::exp2)
+        let e = (amax / [1.0, even, f.max_finite()][rule / 2]).log2();
+        if rule.is_multiple_of(2) { e.floor() } else { e.ceil() }
     }
 
     /// Groups that are counted over the flat tensor, although every row starts one of its own: codes by the scales of these.

@@ -83,7 +83,7 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     let mut steps: Vec<(usize, usize)> = [512usize, 256, 128, 64, 32].map(|s| (width / s * s, s)).to_vec();
     steps.retain(|(m, _)| *m > 0 && *m < width);
     steps.dedup_by_key(|(m, _)| *m);
-    for (m, step) in steps {
+    for (m, step) in steps.iter().copied() {
         let words = format!(
             "amax is over the first {m} of the {width} elements of a block alone: whole steps of {step}, and the last {} are in no step",
             width - m
@@ -92,7 +92,9 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     }
     for m in roundest(width) {
         let words = |end| format!("amax is over the {end} {m} of the {width} elements of a block alone");
-        all.push(place(words("first"), tile, move |_, c| c < m));
+        if steps.iter().all(|(of, _)| *of != m) {
+            all.push(place(words("first"), tile, move |_, c| c < m));
+        }
         all.push(place(words("last"), tile, move |_, c| c >= width - m));
     }
     // All rows in one block are no block's rows.

@@ -97,7 +97,9 @@ mod tests {
         assert!(said(1.0, 1.0).contains("instead of before it: y = gamma·rms(a − b) + b"), "{}", said(1.0, 1.0));
         assert!(said(0.0, 1.0).contains("y = gamma·rms(a) + b"), "{}", said(0.0, 1.0));
         assert!(said(1.0, 0.0).contains("y = gamma·rms(a − b), b solved"), "{}", said(1.0, 0.0));
-        assert_eq!(said(0.0, 0.0), "");
+        let longer =
+            |rows: &[Vec<f64>], i: usize, j: usize| 1.03 * rows[i][j] / (square(&rows[i], 0.0) + EPS).sqrt() * gamma(j);
+        assert_eq!(with(Op::Rmsnorm, &rows(), &longer, super::explain), None, "no bias");
         let twice = |rows: &[Vec<f64>], i: usize, j: usize| {
             rows[i][j] / (square(&rows[i], 0.0) + EPS).sqrt() * gamma(j) + if i.is_multiple_of(2) { 0.5 } else { b(j) }
         };

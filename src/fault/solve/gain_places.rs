@@ -294,10 +294,12 @@ mod tests {
     /// Powers of two: there are so few that another one is stored for nearly every line of two.
     #[test]
     fn numbers_of_a_lattice_are_those_of_another_line_by_chance() {
-        let (m, n, k_all) = (48, 64, 64);
+        let (m, n, k_all) = (64, 64, 64);
         let mut p = codes(Format::E4m3, m, k_all, 32, false, 111).into_parts();
+        // Every pair of eight exponents is stored once: whatever a row took is stored for one.
+        let stored = |x: usize| if x.is_multiple_of(2) { x / 16 } else { x / 2 % 8 } as f64 - 10.0;
         let exponent = |x: usize| (8.0 * noise(31 * x + 7)).floor() - 10.0;
-        p.scale_inv = (0..2 * m).map(|x| exponent(x).exp2() as f32).collect();
+        p.scale_inv = (0..2 * m).map(|x| stored(x).exp2() as f32).collect();
         p.scale_format = Format::E8m0;
         let (a, b) = (QTensor::new(p).unwrap(), codes(Format::E4m3, n, k_all, k_all, false, 112));
         let y = b.dequantize();

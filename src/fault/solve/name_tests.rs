@@ -117,5 +117,6 @@ fn rules_of_tokens_stand_before_their_list() {
     assert!(got.0.ends_with(" + k_tail:k.last_tokens"), "{} {}", got.0, got.1);
     // Ends at no rule are listed alone.
     let got = of([0..36, 37..37, 38..101, 102..189]);
+    assert_eq!(got.0, "group_boundary:tokens_of_groups", "{}", got.1);
     assert!(!got.1.contains("every group") && !got.0.contains(" + "), "{} {}", got.0, got.1);
 }

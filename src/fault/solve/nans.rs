@@ -43,9 +43,9 @@ fn behind_k(s: &System, side: Which) -> Option<Theory> {
     let (own, across) = if side == Which::A { (s.rows, s.cols) } else { (s.cols, s.rows) };
     let at = |x: usize, y: usize| if side == Which::A { x * s.cols + y } else { y * s.cols + x };
     let is: Vec<bool> = (0..own).map(|x| s.actual[at(x, 0)].is_nan()).collect();
-    let whole = (0..own).all(|x| (0..across).all(|y| s.actual[at(x, y)].is_nan() == is[x]));
-    (one && whole && across >= 2).then_some(())?;
-    let from = is.iter().position(|x| *x).filter(|_| is.contains(&false))?;
+    let from = is.iter().position(|x| *x).filter(|_| one && across >= 2 && is.contains(&false))?;
+    let line = |at: usize| if side == Which::A { at / s.cols } else { at % s.cols };
+    (0..s.actual.len()).all(|at| s.actual[at].is_nan() == is[line(at)]).then_some(())?;
     let what = if side == Which::A { "rows" } else { "columns" };
     let groups = |k: usize| k.div_ceil(g.tile.1);
     let tail = is[from..].iter().all(|x| *x) && from.is_multiple_of(LINES);
@@ -127,7 +127,9 @@ fn old_times_zero(s: &System) -> Option<Theory> {
         "{count} elements are NaN and all others right, in {place} with right ones in their rows and columns: what the output held before is read and \
          multiplied by beta = 0 instead of left out, and 0 times Inf or NaN is NaN"
     );
-    let mut t = Theory::new(Class::AccState, "out", "out.old_times_zero", words).bits(6.0);
+    // Where they stand is known from the result alone, unless it is in tiles that are not whole.
+    let bits = if edge.is_some() { 6.0 } else { 14.0 };
+    let mut t = Theory::new(Class::AccState, "out", "out.old_times_zero", words).bits(bits);
     // Which of the old ones were no numbers is known from the result; the others are held to their right values.
     let nan: Vec<bool> = s.actual.iter().map(|x| x.is_nan()).collect();
     let (bias, width) = (s.bias.clone(), s.cols);

@@ -164,7 +164,8 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     let mut first = nearest(s, all, looks, firsts);
     first.extend(likest(s, all, firsts));
     first.dedup_by_key(|t| std::ptr::from_ref(*t));
-    let mut first: Vec<&Theory> = parallel::flat(&first, |t| Some(*t).filter(|t| related::is_better(s, t)));
+    let fresh = related::fresh(s);
+    let mut first: Vec<&Theory> = parallel::flat(&first, |t| Some(*t).filter(|t| related::is_better(s, t, &fresh)));
     // The terms of zero points may be larger than all else: where one is missing, nothing that is right otherwise is near.
     let missing = |t: &&Theory| t.class == crate::fault::Class::ZpCorrection && t.bits <= TERM;
     first.extend(all.iter().filter(missing).filter(|t| !first.iter().any(|f| std::ptr::eq(*f, *t))).collect::<Vec<_>>());

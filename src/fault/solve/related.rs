@@ -166,11 +166,7 @@ const HOPELESS: f64 = 1.0;
 
 /// Whether what was written is more like what a theory says than like the right result: on elements that the theory was not chosen by. How near it is
 /// says less: to numbers that are like neither, smaller ones are nearer.
-pub fn is_better(s: &System, t: &Theory) -> bool {
-    let probes: std::collections::HashSet<usize> = s.probes.iter().map(|(i, j)| i * s.cols + j).collect();
-    let wrong = |at: &usize| s.is_wrong[*at] && s.actual[*at].is_finite();
-    let mut fresh = super::segment::spread_where(s.is_wrong.len(), &wrong, MORE + probes.len());
-    fresh.retain(|at| !probes.contains(at));
+pub fn is_better(s: &System, t: &Theory, fresh: &[usize]) -> bool {
     // Too few to say.
     if fresh.len() < FRESH / 4 {
         return true;
@@ -186,6 +182,15 @@ pub fn is_better(s: &System, t: &Theory) -> bool {
         }
     }
     false
+}
+
+/// The wrong elements that a first fault is checked on: none that it was found by.
+pub fn fresh(s: &System) -> Vec<usize> {
+    let probes: std::collections::HashSet<usize> = s.probes.iter().map(|(i, j)| i * s.cols + j).collect();
+    let wrong = |at: &usize| s.is_wrong[*at] && s.actual[*at].is_finite();
+    let mut fresh = super::segment::spread_where(s.is_wrong.len(), &wrong, MORE + probes.len());
+    fresh.retain(|at| !probes.contains(at));
+    fresh
 }
 
 /// What was written, what is right and what a theory says of some elements, in units of what each may sum.
@@ -282,8 +287,9 @@ mod tests {
                 first.b.scaled(64, std::sync::Arc::new(move |j, _| steps[(j + 5) % N]));
                 moved.from = Some(std::sync::Arc::new(|i, j| Some(((i + 3) % M, (j + 7) % N))));
                 let few = Few::of(s);
-                let of =
-                    |t: &Theory| [few.may_be_first(s, t), may_have_gains(s, t), may_be_moved(s, t), is_better(s, t), keeps(t)];
+                let of = |t: &Theory| {
+                    [few.may_be_first(s, t), may_have_gains(s, t), may_be_moved(s, t), is_better(s, t, &fresh(s)), keeps(t)]
+                };
                 (of(&first), of(&moved))
             },
         );

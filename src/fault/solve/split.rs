@@ -207,7 +207,8 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
         after::systems(s, t).into_iter().find_map(found)
     };
     let first = pairs::nearest(s, &some, STACKED_LOOKS, STACKED);
-    parallel::find(&first, |t| if related::is_better(s, t) { solved(t) } else { None }).into_iter().collect()
+    let fresh = related::fresh(s);
+    parallel::find(&first, |t| if related::is_better(s, t, &fresh) { solved(t) } else { None }).into_iter().collect()
 }
 
 /// `t` where it makes what was written, and what makes the rest of what is wrong.
