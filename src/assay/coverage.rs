@@ -107,6 +107,8 @@ mod tests {
     use super::*;
     use crate::Format;
     use crate::quant::{Granularity, QTensorParts, Zero};
+    use crate::tensor::There;
+    use crate::tensor::afar::{FarCodes, Numbers, counts};
 
     #[test]
     fn codes_ties_subnormals_and_saturations_are_counted() {
@@ -130,6 +132,37 @@ mod tests {
         let seen: Vec<usize> = (0..256).filter(|i| c.codes.0[*i]).collect();
         assert_eq!(seen, [0x01, 0x38, 0x7e, 0x80]);
         assert_eq!(&c.codes.text()[..2], "40");
+    }
+
+    #[test]
+    fn what_a_device_counted_is_taken_for_its_own_source_alone() {
+        let x = Tensor::new(Format::F32, 2, 3, vec![1.0, 448.0, 0.001953125, -0.0, 1.0, 2.0]).unwrap();
+        let codes: Vec<u8> = vec![0x38, 0x7e, 0x01, 0x80, 0x38, 0x40];
+        let parts = QTensorParts {
+            format: Format::E4m3,
+            rows: 2,
+            cols: 3,
+            codes: Vec::new(),
+            granularity: Granularity::Tensor,
+            scale_format: Format::F32,
+            scale_inv: vec![1.0],
+            zero: Zero::None,
+            level: None,
+        };
+        let here = QTensor::new(QTensorParts { codes: codes.clone(), ..parts.clone() }).unwrap();
+        let made = FarCodes {
+            rows: codes.chunks(3).map(counts).collect(),
+            ties: 5,
+            codes: Numbers::here(codes),
+            there: There::default(),
+        };
+        let far = QTensor::elsewhere(parts, made, x.made()).unwrap();
+        let (counted, found) = (Coverage::of(&far, &x), Coverage::of(&here, &x));
+        assert_eq!((counted.subnormals, counted.saturations, counted.ties), (1, 1, 5));
+        assert_eq!((found.subnormals, found.saturations, found.ties), (1, 1, 0));
+        assert_eq!(counted.codes, found.codes);
+        let other = Tensor::new(Format::F32, 2, 3, x.data().to_vec()).unwrap();
+        assert_eq!(Coverage::of(&far, &other).ties, 0, "of another tensor it says nothing");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::math::{exp, normal, unit};
 use super::philox::Stream;
 use crate::format::exp2i;
 use crate::parallel;
+use crate::tensor::afar::looked_at;
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
 
@@ -201,14 +202,12 @@ pub fn generate_by(
         let column_gains = columns.iter().map(|c| c.gain).collect();
         let drawn = drawer(&Drawing { dist, dtype, rows, cols, seed, stream, row_gains, column_gains });
         // Rows from the first to the last, since a tensor may lie elsewhere.
-        let looked_at = rows.min(ROWS);
-        let rows_at = || (0..looked_at).map(|r| r * (rows - 1) / (looked_at - 1).max(1));
         let same = |t: &Tensor| {
             (t.dtype(), t.rows(), t.cols()) == (dtype, rows, cols)
-                && rows_at().all(|i| {
+                && looked_at(rows, ROWS).all(|i| {
                     let (row, place) = (t.some_row(i), place(i));
                     let bits = |j: usize| round_to(dtype, element(i, j, place)).to_bits();
-                    (0..cols).step_by((cols * looked_at / 1000) | 1).all(|j| row[j].to_bits() == bits(j))
+                    (0..cols).step_by((cols * rows.min(ROWS) / 1000) | 1).all(|j| row[j].to_bits() == bits(j))
                 })
         };
         match drawn {

@@ -69,7 +69,7 @@ impl Generation {
 /// Whether an instruction of this model takes e8m0 scales (`mxf8f6f4`): their exponents are added to those of the products before a step looks for
 /// the largest. For other data its step is the same (MMA-Sim, arXiv 2511.10909).
 pub fn takes_scales(name: &str) -> bool {
-    name.starts_with("blackwell") && !name.ends_with("_f16")
+    name.starts_with("blackwell")
 }
 
 /// Every device model.

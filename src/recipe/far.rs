@@ -3,15 +3,11 @@
 
 use super::Recipe;
 use crate::format::fast::Encoder;
-use crate::tensor::afar::FarCodes;
+use crate::tensor::afar::{FarCodes, counts, looked_at};
 use crate::{Granularity, Overflow, Result, Tensor};
 
 /// Rows of which the CPU makes the codes again.
-const LOOKED_AT: usize = 4;
-
-fn looked_at(rows: usize) -> impl Iterator<Item = usize> {
-    (0..LOOKED_AT.min(rows)).map(move |r| r * (rows - 1) / (LOOKED_AT - 1))
-}
+const ROWS: usize = 4;
 
 /// [`tiles::amax`] of values that lie elsewhere and are finite; `None`: it is to be found here.
 pub(super) fn amax(x: &Tensor, granularity: Granularity) -> Option<Vec<f32>> {
@@ -32,7 +28,7 @@ pub(super) fn amax(x: &Tensor, granularity: Granularity) -> Option<Vec<f32>> {
             here == *found || (tile.0 > 1 && here < *found)
         })
     };
-    if !looked_at(x.rows()).all(holds) {
+    if !looked_at(x.rows(), ROWS).all(holds) {
         tracing::error!("the amax of a tensor on the GPU is not the CPU's, which is used");
         return None;
     }
@@ -55,15 +51,13 @@ pub(super) fn codes(recipe: &Recipe, x: &Tensor, scale: &[f32], scale_inv: &[f32
         }
     };
     let encoder = Encoder::new(recipe.format, Overflow::Saturate)?;
-    for i in looked_at(x.rows()) {
+    for i in looked_at(x.rows(), ROWS) {
         let row = x.some_row(i);
         let mut here = vec![0u8; row.len()];
         for (j, (part, codes)) in row.chunks(tile.1).zip(here.chunks_mut(tile.1)).enumerate() {
             encoder.encode_slice(part, scale[i / tile.0 * grid_cols + j], codes)?;
         }
-        let mut counts = [0u32; 256];
-        here.iter().for_each(|c| counts[usize::from(*c)] += 1);
-        if *made.codes.some(i * x.cols()..(i + 1) * x.cols()) != here || made.rows[i] != counts {
+        if *made.codes.some(i * x.cols()..(i + 1) * x.cols()) != here || made.rows[i] != counts(&here) {
             tracing::error!("row {i} of the codes of {recipe} on the GPU is not the CPU's, whose codes are used");
             return Ok(None);
         }
@@ -104,12 +98,7 @@ mod tests {
             if let Some(at) = self.wrong_code {
                 codes[at] ^= 1;
             }
-            let count = |row: &[u8]| {
-                let mut counts = [0u32; 256];
-                row.iter().for_each(|c| counts[usize::from(*c)] += 1);
-                counts
-            };
-            let rows = codes.chunks(self.x.cols()).map(count).collect();
+            let rows = codes.chunks(self.x.cols()).map(counts).collect();
             let fetch = Box::new(move |some: std::ops::Range<usize>| Ok(codes[some].to_vec()));
             let codes = Numbers::elsewhere(self.x.count(), fetch);
             Ok(Some(FarCodes { codes, there: There::default(), rows, ties: 7 }))

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Cases that nobody has taken.
-pub struct Queue<'a> {
-    cases: &'a [&'a Case],
+pub struct Queue {
+    /// What each costs, and the first case of its weights.
+    cases: Vec<(f64, Option<usize>)>,
     /// How far a case may be taken before the first that nobody has: rows are written in their order, so that a run that is stopped loses no more.
     window: usize,
     state: Mutex<State>,
@@ -17,8 +18,8 @@ pub struct Queue<'a> {
 struct State {
     taken: Vec<bool>,
     first: usize,
-    /// The GPU that has a weight.
-    homes: HashMap<String, usize>,
+    /// The GPU that has the weights of a case.
+    homes: HashMap<usize, usize>,
 }
 
 /// What the weights of a product are drawn from.
@@ -26,10 +27,13 @@ fn weights(case: &Case) -> Option<String> {
     case.op.is_product().then(|| format!("{} {} {}×{} {}", case.dist_b, case.dtype, case.n, case.k, case.seed))
 }
 
-impl<'a> Queue<'a> {
+impl Queue {
     /// Those from `first` on.
-    pub fn new(cases: &'a [&'a Case], first: usize, window: usize) -> Self {
+    pub fn new(cases: &[&Case], first: usize, window: usize) -> Self {
         let taken = (0..cases.len()).map(|i| i < first).collect();
+        let mut firsts = HashMap::new();
+        let one = |(i, case): (usize, &&Case)| (plan::seconds(case), weights(case).map(|w| *firsts.entry(w).or_insert(i)));
+        let cases = cases.iter().enumerate().map(one).collect();
         Self { cases, window: window.max(1), state: Mutex::new(State { taken, first, homes: HashMap::new() }) }
     }
 
@@ -40,13 +44,13 @@ impl<'a> Queue<'a> {
         let free = (*first..end).filter(|i| !taken[*i]);
         // Of equals the first.
         let rank = |i: usize| {
-            let at_home = weights(self.cases[i]).and_then(|w| homes.get(&w)).is_none_or(|home| *home == device);
-            (at_home, plan::seconds(self.cases[i]))
+            let (seconds, weights) = self.cases[i];
+            (weights.and_then(|w| homes.get(&w)).is_none_or(|home| *home == device), seconds)
         };
         let better = |a: (usize, (bool, f64)), b: (usize, (bool, f64))| if b.1 > a.1 { b } else { a };
         let (i, _) = free.map(|i| (i, rank(i))).reduce(better)?;
         taken[i] = true;
-        if let Some(weights) = weights(self.cases[i]) {
+        if let Some(weights) = self.cases[i].1 {
             homes.entry(weights).or_insert(device);
         }
         while taken.get(*first) == Some(&true) {

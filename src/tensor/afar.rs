@@ -112,6 +112,23 @@ impl Seen {
     }
 }
 
+/// How often each code occurs. Neighbours are counted apart, since one that follows itself would wait for its own count.
+pub(crate) fn counts(row: &[u8]) -> [u32; 256] {
+    let mut apart = [[0u32; 256]; 4];
+    let (fours, rest) = row.as_chunks::<4>();
+    for four in fours {
+        four.iter().zip(&mut apart).for_each(|(c, counts)| counts[usize::from(*c)] += 1);
+    }
+    rest.iter().for_each(|c| apart[0][usize::from(*c)] += 1);
+    std::array::from_fn(|c| apart.iter().map(|counts| counts[c]).sum())
+}
+
+/// So many rows at most, from the first to the last: those that the CPU looks at of what was made elsewhere.
+pub(crate) fn looked_at(rows: usize, most: usize) -> impl Iterator<Item = usize> {
+    let count = rows.min(most);
+    (0..count).map(move |r| r * (rows - 1) / (count - 1).max(1))
+}
+
 /// No part of a tensor's value.
 pub(crate) struct Beside<T: ?Sized>(pub Option<Arc<T>>);
 
