@@ -5,7 +5,7 @@ use crate::compare::{Accumulation, Bound, ProductArithmetic};
 use crate::model::blocks::{BlockSums, Scaled, within};
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound};
 use crate::op::Op;
-use crate::{Format, Overflow, QTensor, Result, Rounding};
+use crate::{Format, Overflow, QTensor, Result, Rounding, parallel};
 use ndarray::Array2;
 use std::ops::Range;
 
@@ -61,11 +61,13 @@ impl<'a> Codes<'a> {
         let value = |c: u32| if c >> format.bits() == 0 { format.decode(c) as f32 } else { f32::NAN };
         Self { all, values: (0..=0xff).map(value).collect() }
     }
-    /// The values of row i in `ks`, without their scales.
-    fn values(&self, i: usize, ks: Range<usize>) -> impl Iterator<Item = f32> {
+    fn codes(&self, i: usize, ks: Range<usize>) -> &'a [u8] {
         let (n, k) = (self.all[0].rows().max(1), self.all[0].cols());
-        let row = &self.all[i / n].codes()[i % n * k..(i % n + 1) * k];
-        row[ks].iter().map(|c| self.values[usize::from(*c)])
+        &self.all[i / n].codes()[i % n * k..][ks]
+    }
+    /// The values of row i without their scales.
+    fn values(&self, i: usize) -> impl Iterator<Item = f32> {
+        self.codes(i, 0..self.all[0].cols()).iter().map(|c| self.values[usize::from(*c)])
     }
     /// What the codes of row i at k are multiplied by.
     fn scale(&self, i: usize, k: usize) -> f64 {
@@ -74,14 +76,14 @@ impl<'a> Codes<'a> {
         q.affine(q.scale_index(i % n, k)).unit
     }
     fn scaled(&self) -> Scaled<'_> {
-        let fill =
-            |i: usize, ks: Range<usize>, row: &mut [f32]| row.iter_mut().zip(self.values(i, ks)).for_each(|(to, x)| *to = x);
-        Scaled { format: self.all[0].format(), fill: Box::new(fill), scale: Box::new(|i, k| self.scale(i, k)) }
+        let format = self.all[0].format();
+        Scaled { format, codes: Box::new(|i, ks| self.codes(i, ks)), scale: Box::new(|i, k| self.scale(i, k)) }
     }
     fn dequantized(&self) -> Array2<f32> {
         let (rows, k) = (self.all.len() * self.all[0].rows(), self.all[0].cols());
-        let row = |i: usize| self.values(i, 0..k).enumerate().map(move |(k, x)| (f64::from(x) * self.scale(i, k)) as f32);
-        Array2::from_shape_vec((rows, k), (0..rows).flat_map(row).collect()).expect("k values a row")
+        let row = |i: usize| self.values(i).enumerate().map(move |(k, x)| (f64::from(x) * self.scale(i, k)) as f32);
+        let all: Vec<Vec<f32>> = parallel::collect(rows, |i| row(i).collect());
+        Array2::from_shape_vec((rows, k), all.concat()).expect("k values a row")
     }
 }
 

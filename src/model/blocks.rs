@@ -16,6 +16,7 @@
 //! smaller of that one and the others is taken.
 
 use super::runs::{self, Runs};
+use super::sums::Magnitudes;
 use super::{Accumulator, Lines, SumBound};
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::parallel;
@@ -27,14 +28,12 @@ use std::ops::Range;
 /// Multiply-adds, and elements times blocks, up to which every block is read.
 const MOST: (usize, usize) = (1 << 28, 1 << 22);
 
-/// One side of such a product: what writes the codes of a part of a row without their scales, and what each row of each block is multiplied by.
+/// One side of such a product: the codes of a part of a row, and what each row of each block is multiplied by.
 pub struct Scaled<'a> {
     pub format: Format,
-    pub fill: Fill<'a>,
+    pub codes: Box<dyn Fn(usize, Range<usize>) -> &'a [u8] + Sync + 'a>,
     pub scale: Box<dyn Fn(usize, usize) -> f64 + Sync + 'a>,
 }
-
-type Fill<'a> = Box<dyn Fn(usize, Range<usize>, &mut [f32]) + Sync + 'a>;
 
 /// Rows and columns of the result that a thread takes at a time.
 const TILE: (usize, usize) = (128, 64);
@@ -66,8 +65,10 @@ impl<'a> BlockSums<'a> {
         most: Accumulation,
     ) -> Result<Self> {
         let mut tiles = Tiles::of(first_b, cols);
+        let (of_a, of_b) = (Magnitudes::of(a.format), Magnitudes::of(b.format));
         for block in blocks {
-            let left: Vec<Part> = parallel::collect(tiles.rows.len(), |r| Part::of(a, tiles.rows[r].here.clone(), block));
+            let left: Vec<Part> =
+                parallel::collect(tiles.rows.len(), |r| Part::of(a, &of_a, tiles.rows[r].here.clone(), block));
             // Of each expert, or of b as it is.
             let mut firsts: Vec<usize> = tiles.rows.iter().map(|r| r.first).collect();
             firsts.dedup();
@@ -75,7 +76,7 @@ impl<'a> BlockSums<'a> {
             let parts: Vec<(usize, Range<usize>)> = parts.collect();
             let part = |n: usize| {
                 let (first, c) = (parts[n].0, &parts[n].1);
-                ((first, c.start), Part::of(b, first + c.start..first + c.end, block))
+                ((first, c.start), Part::of(b, &of_b, first + c.start..first + c.end, block))
             };
             let right: HashMap<(usize, usize), Part> = parallel::collect(parts.len(), part).into_iter().collect();
             let (across, rows) = (tiles.across(), &tiles.rows);
@@ -116,12 +117,10 @@ struct Part {
 }
 
 impl Part {
-    fn of(x: &Scaled, rows: Range<usize>, block: &Range<usize>) -> Self {
-        let k = block.len();
-        let mut flat = vec![0.0f32; rows.len() * k];
-        rows.clone().zip(flat.chunks_exact_mut(k)).for_each(|(i, row)| (x.fill)(i, block.clone(), row));
-        let lines = Lines::of(x.format, rows.len(), k, |i, row| row.copy_from_slice(&flat[i * k..(i + 1) * k]));
-        Self { lines, scales: rows.map(|i| (x.scale)(i, block.start)).collect(), flat }
+    fn of(x: &Scaled, magnitudes: &Magnitudes, rows: Range<usize>, block: &Range<usize>) -> Self {
+        let codes: Vec<&[u8]> = rows.clone().map(|i| (x.codes)(i, block.clone())).collect();
+        let flat = codes.iter().copied().flatten().map(|c| magnitudes.values[usize::from(*c)]).collect();
+        Self { lines: magnitudes.lines(&codes), scales: rows.map(|i| (x.scale)(i, block.start)).collect(), flat }
     }
 }
 
@@ -192,7 +191,7 @@ impl SumError for BlockSums<'_> {
 mod tests {
     use super::*;
     use crate::model::Inner;
-    use ndarray::{Array2, s};
+    use ndarray::Array2;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -202,9 +201,8 @@ mod tests {
         let (rows, cols, k) = (TILE.0 + 9, TILE.1 + 13, 40);
         let mut rng = StdRng::seed_from_u64(3);
         let mut draw = |rows: usize| {
-            Array2::from_shape_fn((rows, k), |_| {
-                f32::from(rng.random_range(-15i8..16)) * f32::from(rng.random_range(-10i8..10)).exp2()
-            })
+            // Every finite code of either sign.
+            Array2::from_shape_fn((rows, k), |_| rng.random_range(0..0x7fu8) | rng.random_range(0..2u8) << 7)
         };
         let (a, b) = (draw(rows), draw(2 * cols));
         // The second expert has the last rows; each row and each block has a scale of its own.
@@ -214,12 +212,11 @@ mod tests {
         }
         let acc = Accumulator::new(Inner::F32Sequential);
         let blocks = [0..16, 16..40];
-        let of = |a: &Array2<f32>, b: &Array2<f32>, from: (usize, usize), first_b: &[usize], cols: usize| {
-            fn one(x: &Array2<f32>, from: usize) -> Scaled<'_> {
-                let fill = move |i: usize, ks: Range<usize>, row: &mut [f32]| {
-                    row.iter_mut().zip(x.slice(s![i, ks])).for_each(|(to, from)| *to = *from);
-                };
-                Scaled { format: Format::E4m3, fill: Box::new(fill), scale: Box::new(move |i, k| scale(from + i, k)) }
+        let of = |a: &Array2<u8>, b: &Array2<u8>, from: (usize, usize), first_b: &[usize], cols: usize| {
+            fn one(x: &Array2<u8>, from: usize) -> Scaled<'_> {
+                let (all, k) = (x.as_slice().unwrap(), x.ncols());
+                let codes = move |i: usize, ks: Range<usize>| &all[i * k..][ks];
+                Scaled { format: Format::E4m3, codes: Box::new(codes), scale: Box::new(move |i, k| scale(from + i, k)) }
             }
             let (a, b) = (one(a, from.0), one(b, from.1));
             let most = Accumulation { relative: f64::INFINITY, ..Accumulation::EXACT };
@@ -236,7 +233,8 @@ mod tests {
             (rows - 1, cols - 1),
         ] {
             let at_b = first_b[i] + j;
-            let (row, column) = (a.slice(s![i..=i, ..]).to_owned(), b.slice(s![at_b..=at_b, ..]).to_owned());
+            let line = |x: &Array2<u8>, i: usize| Array2::from_shape_vec((1, k), x.row(i).to_vec()).unwrap();
+            let (row, column) = (line(&a, i), line(&b, at_b));
             let alone = of(&row, &column, (i, at_b), &[0], 1).at(0, 0);
             let here = all.at(i, j);
             assert!(alone.certain > 0.0, "it says something");

@@ -47,6 +47,7 @@ use crate::compare::probable::U32;
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::format::exp2i;
 use crate::parallel;
+use crate::tensor::afar;
 use crate::{Format, QTensor, Result};
 use std::sync::Arc;
 
@@ -83,17 +84,6 @@ fn exponent_of(x: f64) -> i32 {
     exponent(x * (1.0 + 1e-12)).max(-1022)
 }
 
-/// How often each code occurs. Neighbours are counted apart, since one that follows itself would wait for its own count.
-fn counts(row: &[u8]) -> [u32; 256] {
-    let mut apart = [[0u32; 256]; 4];
-    let (fours, rest) = row.as_chunks::<4>();
-    for four in fours {
-        four.iter().zip(&mut apart).for_each(|(c, counts)| counts[usize::from(*c)] += 1);
-    }
-    rest.iter().for_each(|c| apart[0][usize::from(*c)] += 1);
-    std::array::from_fn(|c| apart.iter().map(|counts| counts[c]).sum())
-}
-
 impl Lines {
     /// `rows` rows of `k` factors of `format`; `fill` writes one. Numbers that are not finite are left out: their sums have no error.
     pub fn of(format: Format, rows: usize, k: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Self {
@@ -118,7 +108,7 @@ impl Lines {
         values.sort_by_key(|(_, x)| x.abs().to_bits());
         let cols = q.cols().max(1);
         let line = |i: usize| {
-            let counts = q.seen().map_or_else(|| counts(&q.codes()[i * cols..(i + 1) * cols]), |seen| seen.rows[i]);
+            let counts = q.seen().map_or_else(|| afar::counts(&q.codes()[i * cols..(i + 1) * cols]), |seen| seen.rows[i]);
             let there = values.iter().map(|(c, x)| (*x, counts[*c])).filter(|(_, n)| *n > 0);
             let there: Vec<(f32, u32)> = there.collect();
             (Line::of_counts(format, &there), Factors::of(format, there.iter().map(|(x, _)| f64::from(*x))))
@@ -516,7 +506,7 @@ mod tests {
                 counts[usize::from(*c)] += 1;
                 counts
             });
-            assert_eq!(counts(&row), one_by_one);
+            assert_eq!(afar::counts(&row), one_by_one);
         }
     }
 
@@ -541,6 +531,9 @@ mod tests {
         }
     }
 }
+
+mod codes;
+pub(crate) use codes::Magnitudes;
 
 #[cfg(test)]
 mod by_hand;
