@@ -42,7 +42,8 @@ pub fn explain(q: &QTensor, is: &dyn Fn(usize, usize) -> bool, wrong: &[usize]) 
             // Elements of one group say one thing.
             let pair = |at: &usize| Some((q.scale_index(at / cols, at % cols), scale(*at)?));
             let others = |(own, g): &(usize, usize)| q.scale_inv()[*own] != q.scale_inv()[*g];
-            if wrong.iter().filter_map(pair).filter(others).collect::<BTreeSet<_>>().len() < GROUPS {
+            let told: BTreeSet<usize> = wrong.iter().filter_map(pair).filter(others).map(|(own, _)| own).collect();
+            if told.len() < GROUPS {
                 continue;
             }
             let index = match way {

@@ -22,7 +22,6 @@ use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::parallel;
 use crate::{Format, Result};
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 /// Multiply-adds, and elements times blocks, up to which every block is read.
@@ -66,30 +65,20 @@ impl<'a> BlockSums<'a> {
     ) -> Result<Self> {
         let mut tiles = Tiles::of(first_b, cols);
         let (of_a, of_b) = (Magnitudes::of(a.format), Magnitudes::of(b.format));
-        for block in blocks {
-            let left: Vec<Part> =
-                parallel::collect(tiles.rows.len(), |r| Part::of(a, &of_a, tiles.rows[r].here.clone(), block));
-            // Of each expert, or of b as it is.
-            let mut firsts: Vec<usize> = tiles.rows.iter().map(|r| r.first).collect();
-            firsts.dedup();
-            let parts = firsts.iter().flat_map(|first| tiles.columns().map(move |c| (*first, c)));
-            let parts: Vec<(usize, Range<usize>)> = parts.collect();
-            let part = |n: usize| {
-                let (first, c) = (parts[n].0, &parts[n].1);
-                ((first, c.start), Part::of(b, &of_b, first + c.start..first + c.end, block))
-            };
-            let right: HashMap<(usize, usize), Part> = parallel::collect(parts.len(), part).into_iter().collect();
-            let (across, rows) = (tiles.across(), &tiles.rows);
-            let done = parallel::map_chunks(&mut tiles.radii, 1, |n, radii| -> Result<()> {
-                let (of, from) = (&rows[n / across], n % across * TILE.1);
-                let (left, right) = (&left[n / across], &right[&(of.first, from)]);
+        let (across, rows) = (tiles.across(), &tiles.rows);
+        // Each tile reads its own codes, all blocks of them: threads wait for one another once.
+        let tile = |n: usize, radii: &mut [Vec<SumRadius>]| -> Result<()> {
+            let (of, from) = (&rows[n / across], n % across * TILE.1);
+            let columns = of.first + from..of.first + cols.min(from + TILE.1);
+            for block in blocks {
+                let (left, right) = (Part::of(a, &of_a, of.here.clone(), block), Part::of(b, &of_b, columns.clone(), block));
                 let mut sums = SumBound::new(acc, block.len(), (a.format, &left.lines), (b.format, &right.lines), assumed)?;
-                (sums.scale_a, sums.scale_b) = (left.scales.clone(), right.scales.clone());
-                let width = right.scales.len();
-                let Runs { range, sums: signed, sizes } = runs::runs(&left.flat, &right.flat, block.len());
+                let width = columns.len();
+                let Runs { range, sums: signed, sizes } = runs::runs_of_tile(&left.flat, &right.flat, block.len());
                 if !assumed {
                     sums = sums.in_runs(range, width);
                 }
+                (sums.scale_a, sums.scale_b) = (left.scales.clone(), right.scales.clone());
                 for (n, total) in radii[0].iter_mut().enumerate() {
                     let (i, j) = (n / width, n % width);
                     let unit = (left.scales[i] * right.scales[j]).abs();
@@ -100,10 +89,10 @@ impl<'a> BlockSums<'a> {
                     total.drift += r.drift;
                     total.variance += r.variance;
                 }
-                Ok(())
-            });
-            done.into_iter().collect::<Result<()>>()?;
-        }
+            }
+            Ok(())
+        };
+        parallel::map_chunks(&mut tiles.radii, 1, tile).into_iter().collect::<Result<()>>()?;
         Ok(Self { tiles, whole: Vec::new(), most })
     }
 }

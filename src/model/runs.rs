@@ -45,6 +45,18 @@ pub struct Runs {
 
 /// Of row-major a and b with `k` factors a row.
 pub fn runs(a: &[f32], b: &[f32], k: usize) -> Runs {
+    joined(a, b, k, |panels, panel| parallel::collect(panels, panel))
+}
+
+/// The same on one thread, for a small part of a product.
+pub fn runs_of_tile(a: &[f32], b: &[f32], k: usize) -> Runs {
+    joined(a, b, k, |panels, panel| (0..panels).map(panel).collect())
+}
+
+/// What is found of a panel: of each row of a.
+type OfPanel = Vec<[[f64; LANES]; 3]>;
+
+fn joined(a: &[f32], b: &[f32], k: usize, all: impl Fn(usize, &(dyn Fn(usize) -> OfPanel + Sync)) -> Vec<OfPanel>) -> Runs {
     let (m, n) = (a.len() / k.max(1), b.len() / k.max(1));
     let panel = |at: usize| {
         let first = at * LANES;
@@ -56,7 +68,7 @@ pub fn runs(a: &[f32], b: &[f32], k: usize) -> Runs {
         a.chunks_exact(k).zip(&mut all).for_each(|(row, out)| range(row, &panel, out));
         all
     };
-    let panels: Vec<Vec<[[f64; LANES]; 3]>> = parallel::collect(n.div_ceil(LANES), panel);
+    let panels = all(n.div_ceil(LANES), &panel);
     let all = |what: usize| (0..m * n).map(|at| panels[at % n / LANES][at / n][what][at % n % LANES]).collect();
     Runs { range: all(0), sums: all(1), sizes: all(2) }
 }
@@ -74,6 +86,8 @@ mod tests {
             let mut draw = |len: usize| -> Vec<f32> { (0..len).map(|_| rng.random_range(-8i32..8) as f32 / 4.0).collect() };
             let (a, b) = (draw(m * k), draw(n * k));
             let Runs { range: found, sums, sizes } = runs(&a, &b, k);
+            let here = runs_of_tile(&a, &b, k);
+            assert_eq!([&here.range, &here.sums, &here.sizes], [&found, &sums, &sizes]);
             for i in 0..m {
                 for j in 0..n {
                     let p = |x: usize| f64::from(a[i * k + x]) * f64::from(b[j * k + x]);

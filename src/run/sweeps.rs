@@ -216,7 +216,7 @@ const ON_A_GPU: usize = 4;
 const TOGETHER_ON_A_GPU: usize = 8;
 
 /// Cases of a job among which the dearest is taken first.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 
 /// Cases together may always hold this much, by [`plan::bytes`].
 const LEAST_IN_FLIGHT: u64 = 4 << 30;
