@@ -151,7 +151,7 @@ fn better(a: &Tried, b: &Tried) -> std::cmp::Ordering {
 }
 
 /// What is left beyond this part, and so many bits, of what the best leaves is more than noise.
-const NOISE: f64 = 1.25;
+const NOISE: f64 = 2.0;
 const NOISE_BITS: f64 = 8.0;
 
 /// Where no bits fit, what is left is the noise of roundings: of those that leave about as much as the best, in their order, the one with the fewest
