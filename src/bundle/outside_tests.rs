@@ -152,6 +152,33 @@ fn an_amax_of_a_product_that_leaves_out_the_last_row_is_named() {
     );
 }
 
+/// Sums of column 3 are near to 64, which its bias takes back: where there is no row, the bias stands alone.
+#[test]
+fn an_amax_that_covers_rows_behind_the_last_is_named() {
+    let (m, n, k) = (44, 40, 64);
+    let near_one = values(Format::Bf16, m, k, 111).data().iter().map(|v| 1.0 + 0.1 * v.signum()).collect();
+    let a = by_recipe("te_current", &Tensor::rounded(Format::Bf16, m, k, near_one).unwrap());
+    let signs = values(Format::Bf16, n, k, 112);
+    let signs = signs.data().iter().enumerate().map(|(at, v)| if at / k == 3 { 1.0 } else { v.signum() }).collect();
+    let b = by_recipe("te_current", &Tensor::rounded(Format::Bf16, n, k, signs).unwrap());
+    let bias: Vec<f32> = (0..n).map(|j| if j == 3 { -64.25 } else { 0.25 * (j % 5) as f32 }).collect();
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let right: Vec<f64> = (0..m * n).map(|at| dot(&x, &y, at / n, at % n) + f64::from(bias[at % n])).collect();
+    let most = right.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    assert!(most < 60.0, "{most}");
+    let scale = (400.0 / most) as f32;
+    let with = |amax: f32| {
+        let mut w = Writer::new("gemm");
+        w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
+        let codes = right.iter().map(|s| code(Format::E4m3, s * f64::from(scale))).collect();
+        w.raw("out.codes", Dtype::F8_E4M3, &[m, n], codes).f32s("out.scale", &[1], &[scale]).f32s("bias", &[n], &bias);
+        w.f32s("out.amax", &[1], &[amax]);
+        w
+    };
+    is_named(&with(64.25), "amax_scope:rows_behind", &["max |bias|, that of column 3", "rows behind the last"]);
+    assert_ne!(super::named_tests::found(&with(63.5)).1, "amax_scope:rows_behind", "of no column");
+}
+
 #[test]
 fn an_input_by_an_older_scale_is_named() {
     let x = values(Format::Bf16, ROWS, COLS, 109);

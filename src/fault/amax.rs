@@ -350,13 +350,36 @@ pub fn seen(scene: &Scene) -> Vec<Finding> {
         (Op::Cast | Op::CastTranspose, _) => Vec::new(),
         _ => computed(scene, amax).map_or_else(Vec::new, |values| parts_of(&values, amax)),
     };
-    let mut found: Vec<Finding> = Vec::new();
+    let mut found: Vec<Finding> = of_rows_behind(scene, amax).into_iter().collect();
     for part in parts {
         if !found.iter().any(|f| f.variant == part.variant) {
             found.push(Finding::solved(Class::AmaxScope, part.variant, part.words));
         }
     }
     found
+}
+
+/// An amax over the rows behind the last as well: a tile that is not masked holds zero sums there, and adds the bias to them.
+fn of_rows_behind(scene: &Scene, amax: f32) -> Option<Finding> {
+    let job = scene.evidence.job;
+    let bias = job.operands.bias.as_ref().filter(|_| job.op.is_product())?;
+    let judged = scene.evidence.judged.first()?;
+    let most = judged.bound.ideal().iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let rows = judged.actual.len() / judged.cols.max(1);
+    let words = bias_behind(bias.data(), most, amax, rows)?;
+    Some(Finding::solved(Class::AmaxScope, "rows_behind", words))
+}
+
+/// The same in words: `most` is the right amax. A number of rows that is whole tiles of any size has none behind it.
+fn bias_behind(bias: &[f32], most: f64, amax: f32, rows: usize) -> Option<String> {
+    const TILES: [usize; 4] = [16, 32, 64, 128];
+    let tile = TILES.into_iter().find(|t| !rows.is_multiple_of(*t))?;
+    let largest = (0..bias.len()).max_by(|x, y| bias[*x].abs().total_cmp(&bias[*y].abs()))?;
+    (f64::from(amax) > most && bias[largest].abs() == amax).then(|| {
+        format!(
+            "amax is max |bias|, that of column {largest}, larger than any result: it covers rows behind the last, which hold zero sums and the bias, {rows} rows are no whole tiles of {tile}"
+        )
+    })
 }
 
 /// The right result of an op that computes before it casts. What `amax` may be, by its bound, is that.
@@ -449,6 +472,16 @@ mod tests {
         let parts = parts_of(&x, 3.4);
         assert_eq!(parts[0].variant, "signed", "{}", parts[0].words);
         assert!(parts.iter().any(|p| p.words.contains("the first 8 columns")));
+    }
+
+    #[test]
+    fn an_amax_of_the_bias_alone_is_told_where_rows_are_no_whole_tiles() {
+        let bias = [0.5, -7.25, 3.0];
+        let words = bias_behind(&bias, 4.5, 7.25, 40).unwrap();
+        assert!(words.contains("that of column 1") && words.contains("40 rows are no whole tiles of 16"), "{words}");
+        assert_eq!(bias_behind(&bias, 4.5, 7.25, 256), None, "whole tiles");
+        assert_eq!(bias_behind(&bias, 7.25, 7.25, 40), None, "it is right");
+        assert_eq!(bias_behind(&bias, 4.5, 7.3, 40), None, "of no column");
     }
 
     #[test]

@@ -150,6 +150,19 @@ fn better(a: &Tried, b: &Tried) -> std::cmp::Ordering {
     b0.cmp(&a0).then(b1.cmp(&a1)).then(b2.total_cmp(&a2))
 }
 
+/// What is left beyond this part, and so many bits, of what the best leaves is more than noise.
+const NOISE: f64 = 2.0;
+const NOISE_BITS: f64 = 8.0;
+
+/// Where no bits fit, what is left is the noise of roundings: of those that leave about as much as the best, in their order, the one with the fewest
+/// parameters comes first.
+fn simplest_first(alike: &mut [&Tried]) {
+    let Some(best) = alike.first().copied().filter(|t| !t.fit.exact && !t.fitted) else { return };
+    let most = NOISE * best.fit.bits + NOISE_BITS;
+    let bits = |t: &&Tried| if !t.fitted && t.fit.bits <= most { t.bits } else { f64::INFINITY };
+    alike.order_by(|a, b| bits(a).total_cmp(&bits(b)));
+}
+
 /// Bits of the settings of faults: which of the catalogue, and every number in them; one that was taken from the result most.
 fn bits(set: &[Set], fitted: bool) -> f64 {
     let one = |(f, s): &Set| {
@@ -281,7 +294,9 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     };
     let is_same: Vec<bool> = tried.iter().map(same).collect();
     let mut findings: Vec<Finding> = Vec::new();
-    for f in tried.iter().zip(&is_same).filter(|(_, same)| **same).map(|(t, _)| describe(t)) {
+    let mut alike: Vec<&Tried> = tried.iter().zip(&is_same).filter(|(_, same)| **same).map(|(t, _)| t).collect();
+    simplest_first(&mut alike);
+    for f in alike.into_iter().map(describe) {
         if !findings.iter().any(|x| parts(&x.fault) == parts(&f.fault)) {
             findings.push(f);
         }

@@ -11,7 +11,7 @@ use crate::{Format, Overflow, QTensor, Rounding};
 use std::sync::Arc;
 
 /// Lanes of a word, by k: words, bits, whether k is one.
-fn lanes() -> Vec<(String, f64, Is)> {
+pub fn lanes() -> Vec<(String, f64, Is)> {
     let mut all: Vec<(String, f64, Is)> = Vec::new();
     for n in [2usize, 4, 8] {
         for lane in 0..n {
@@ -34,7 +34,7 @@ fn lanes() -> Vec<(String, f64, Is)> {
 }
 
 /// Whether k is a lane.
-type Is = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+pub type Is = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 /// What a code of these bits and this value becomes.
 type To = Arc<dyn Fn(u8, f64) -> f64 + Send + Sync>;
 

@@ -15,6 +15,7 @@ pub mod address;
 pub mod after;
 pub mod aligned;
 pub mod atoms;
+pub mod baked_k;
 pub mod batches;
 pub mod before_weights;
 pub mod behind;
@@ -55,6 +56,7 @@ pub mod group_lists;
 pub mod group_rows;
 pub mod group_scales;
 pub mod group_stages;
+pub mod half_bytes;
 pub mod headers;
 pub mod held;
 pub mod in_place;
@@ -73,12 +75,16 @@ mod mechanism_tests;
 pub mod memo;
 pub mod memory;
 pub mod met;
+pub mod met_again;
+pub mod micro_tiles;
 pub mod mixed;
+pub mod moved_tiles;
 #[cfg(test)]
 mod name_tests;
 pub mod nans;
 pub mod offsets;
 pub mod one_part;
+pub mod out_staged;
 pub mod out_tiles;
 pub mod output;
 pub mod padded;
@@ -105,6 +111,7 @@ pub mod registers;
 pub mod related;
 pub mod replay;
 pub mod reread;
+pub mod ring;
 pub mod scale_blocks;
 pub mod scale_bytes;
 pub mod scale_experts;
@@ -114,6 +121,7 @@ pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
+pub mod signs;
 pub mod slice_sums;
 pub mod slices;
 pub mod solved;
@@ -140,6 +148,7 @@ pub mod values;
 pub mod vector_lanes;
 pub mod whole_sums;
 pub mod within;
+pub mod zero_lanes;
 pub mod zero_sums;
 pub mod zeros;
 
@@ -196,6 +205,10 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(readings::nested(s, side));
         all.extend(headers::theories(s, side));
         all.extend(by_element::theories(s, side));
+        all.extend(zero_lanes::theories(s, side));
+        all.extend(half_bytes::theories(s, side));
+        all.extend(ring::theories(s, side));
+        all.extend(moved_tiles::theories(s, side));
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
@@ -211,6 +224,11 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(sums::theories(s));
     all.extend(sums::ends(s));
     all.extend(reread::theories(s));
+    all.extend(signs::theories(s));
+    all.extend(met_again::theories(s));
+    all.extend(baked_k::theories(s));
+    all.extend(moved_tiles::of_bias(s));
+    all.extend(moved_tiles::exchanged(s));
     all
 }
 
@@ -452,7 +470,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 42] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 44] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -471,6 +489,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| starts::theories(s),
         &|| divisors::theories(s),
         &|| layouts::turned(s),
+        &|| micro_tiles::theories(s),
         &|| group_rows::theories(s),
         &|| bit_planes::theories(s),
         &|| decoded_ranges::theories(s),
@@ -489,6 +508,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| s.sides().iter().flat_map(|side| whole_sums::theories(s, *side)).collect(),
         &|| like(&|| ranks::theories(s)),
         &|| out_tiles::theories(s),
+        &|| out_staged::theories(s),
         &|| fractals::theories(s),
         &|| prefetched::theories(s),
         &|| like(&|| ran_on::theories(s)),

@@ -190,6 +190,18 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 group,
                 Arc::new(move |i, k| c[(i / tile.0 * cols + k / group) % n] * global),
             );
+            let d = scales.clone();
+            add(
+                Class::ScaleIndex,
+                format!("{name}.divisor"),
+                format!(
+                    "scales of {name} are taken every {group} of K instead of every {}, on into the next rows, 0 behind the end",
+                    tile.1
+                ),
+                b + 1.0,
+                group,
+                Arc::new(move |i, k| d.get(i / tile.0 * cols + k / group).map_or(0.0, |s| s * global)),
+            );
         }
     }
     for group in (1..=g.rows.min(2048)).filter(|x| *x != tile.0 && rows > 1) {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! X(i, k) = memory[k·N + i],  memory[i·S + k],  memory[i·K + k + d]          right: memory[i·K + k]; N rows of K
+//! X(i, k) = memory[(i − r + c)·K + k − c + r]                                 r = i mod t, c = k mod t: tiles of t × t, transposed
 //! ```
 
 use super::maps::cost;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 
 /// How far a stride, or an offset, is off at most.
 const FAR: usize = 256;
+/// Tiles that a matrix load transposes.
+const TILES: [usize; 4] = [8, 16, 4, 32];
 
 /// Of one operand that has codes with scales of several columns or rows: what has none is told by its codes.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
@@ -32,6 +35,17 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     };
     for (variant, words, to) in column_major(s, side) {
         add(variant, words, 0.0, to);
+    }
+    let experts = if side == Which::B { s.parts.len().max(1) } else { 1 };
+    let per = rows / experts;
+    for t in TILES.into_iter().filter(|t| *t <= per && *t <= k_all) {
+        let to: To = Arc::new(move |i, k| {
+            let (r, c) = (i % per % t, k % t);
+            let (top, left) = (i - r, k - c);
+            let whole = i % per - r + t <= per && left + t <= k_all;
+            Some(if whole { (top + c) * k_all + left + r } else { i * k_all + k })
+        });
+        add("values_tile_transposed", format!("with every {t}×{t} tile transposed"), cost(t) - 2.0, to);
     }
     for d in 1..FAR {
         for stride in [k_all + d].into_iter().chain((d < k_all).then(|| k_all - d)) {
@@ -98,6 +112,28 @@ pub fn both_turned(s: &System) -> Vec<Theory> {
 mod tests {
     use crate::Format;
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    /// The tiles of every second fragment of columns alone.
+    #[test]
+    fn tiles_of_values_that_are_transposed_are_told() {
+        let k_all = 96;
+        let (a, b) = (wide(M, k_all), codes(Format::Uint4, N, k_all, 32, true, 19));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let with = |from: &dyn Fn(usize, usize) -> (usize, usize)| {
+            found(&a, &b, None, Format::F16, |i, j, _| {
+                sum(k_all, |k| {
+                    let (r, c) = if j / 8 % 2 == 1 { from(j % 8, k % 8) } else { (j % 8, k % 8) };
+                    x[[i, k]] * y[[j / 8 * 8 + r, k / 8 * 8 + c]]
+                })
+            })
+        };
+        let got = with(&|r, c| (c, r));
+        assert_eq!(got.0, "addressing:b.values_tile_transposed", "{}", got.1);
+        assert!(got.1.contains("every 8×8 tile transposed, in columns 24 of 48 from 8"), "{}", got.1);
+        // Turned by a quarter, they are not transposed.
+        let got = with(&|r, c| (7 - c, r));
+        assert!(!got.0.contains("transposed"), "{} {}", got.0, got.1);
+    }
 
     #[test]
     fn values_that_are_read_by_columns_take_their_scales_along() {
