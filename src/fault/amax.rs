@@ -8,7 +8,7 @@
 use super::diagnose::Finding;
 use super::predict::Scene;
 use super::solve::address::gcd;
-use super::{Class, amax_rows, edit, inject};
+use super::{Class, amax_rows, amax_tiles, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
 use crate::order::{Order as _, nth};
@@ -237,11 +237,15 @@ fn clipped(x: &Tensor, q: &QTensor, seen: &[f32]) -> f64 {
 
 /// Above this chance, a part is a guess.
 const LIKELY: f64 = 0.05;
+/// Other parts that a guess is told with.
+const OTHERS: usize = 4;
 
 /// A part of a tensor that an amax may have been taken over.
 pub struct Part {
     pub variant: &'static str,
     pub words: String,
+    /// The part alone.
+    of: String,
     /// How likely chance puts this amax into one of the parts of its kind, and all larger elements outside of it.
     chance: f64,
 }
@@ -272,11 +276,12 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         let inside = count as f64 / data.len() as f64;
         let chance = kinds as f64 * inside * (1.0 - inside).powi(larger.len().min(1 << 20) as i32);
         // One larger element is outside of most parts: that is said, and the part is a guess.
+        let of = words;
         let words = match chance < LIKELY {
-            true => format!("amax is that of {words} alone: {unseen}"),
-            false => format!("amax is not that of all: {unseen}; perhaps that of {words} alone"),
+            true => format!("amax is that of {of} alone: {unseen}"),
+            false => format!("amax is not that of all: {unseen}; perhaps that of {of} alone"),
         };
-        (most == amax).then_some(Part { variant, words, chance })
+        (most == amax).then_some(Part { variant, words, of, chance })
     };
     let part = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| one_of(1, variant, words, of);
     let mut all: Vec<Part> = Vec::new();
@@ -336,7 +341,24 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         all.extend(one_of(rows, "some_rows", words, &|i, _, _| i + last >= rows));
         all.extend(one_of(cols, "some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
     }
+    // Of no part that chance would not make.
+    if all.iter().all(|p| p.chance >= LIKELY)
+        && let Some((of, chance)) = amax_tiles::least(x, amax)
+    {
+        let words = match chance < LIKELY {
+            true => format!("amax is {of}: {unseen}"),
+            false => format!("amax is not that of all: {unseen}; perhaps {of}"),
+        };
+        all.push(Part { variant: "least_of_tiles", words, of, chance });
+    }
     all.order_by(|a, b| a.chance.total_cmp(&b.chance));
+    // Of a guess, what else would give the same.
+    if all.first().is_some_and(|p| p.chance >= LIKELY) {
+        let of =
+            |p: &Part| if p.variant == "least_of_tiles" { format!(", or {}", p.of) } else { format!(", or of {} alone", p.of) };
+        let others: String = all[1..].iter().take(OTHERS).map(of).collect();
+        all[0].words += &others;
+    }
     all
 }
 
