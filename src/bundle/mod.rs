@@ -80,6 +80,8 @@ pub(crate) mod operand;
 mod operand_bytes;
 mod order;
 #[cfg(test)]
+mod other_places_tests;
+#[cfg(test)]
 mod outside_tests;
 mod over_places;
 mod packed_scales;
