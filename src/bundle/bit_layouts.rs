@@ -11,7 +11,7 @@ use crate::fault::Class;
 
 /// Codes of a block.
 const BLOCKS: [usize; 5] = [256, 128, 64, 32, 16];
-/// Codes that are known, and moved ones that say another number than their own, at least.
+/// Wrong codes, and moved ones that say another number than their own, at least.
 const LEAST: usize = 64;
 const MOVED: usize = 24;
 /// Codes that a layout is tried on before all are.
@@ -65,19 +65,32 @@ impl Plane {
     }
 }
 
-/// How codes are read, in words: `own` as they are stored, `shown` as the result has them, where it says one; rows of so many columns.
-pub fn explain(own: &[i64], shown: &[Option<i64>], cols: usize) -> Option<Named> {
-    let known: Vec<usize> = (0..own.len()).filter(|at| shown[*at].is_some()).collect();
-    let least = *own.iter().min()?;
+/// A dequantization as it is seen.
+pub struct Seen<'s> {
+    /// Codes, and codes of a row.
+    pub count: usize,
+    pub cols: usize,
+    /// Those that are wrong.
+    pub wrong: &'s [usize],
+    /// A code as it is stored, and as the result has it, where it says one.
+    pub own: &'s dyn Fn(usize) -> i64,
+    pub shown: &'s dyn Fn(usize) -> Option<i64>,
+}
+
+/// How codes are read, in words. `None`: by no such layout.
+pub fn explain(seen: &Seen) -> Option<Named> {
+    let Seen { count, cols, wrong, own, shown } = *seen;
+    let few: Vec<usize> =
+        wrong.iter().copied().step_by(wrong.len().div_ceil(FEW).max(1)).filter(|at| shown(*at).is_some()).collect();
+    (wrong.len() >= LEAST && 2 * few.len() >= FEW / 2).then_some(())?;
+    let (least, largest) = (0..count).map(own).fold((i64::MAX, i64::MIN), |m, c| (m.0.min(c), m.1.max(c)));
     // As they are packed: from 0 on.
-    let bias = if least < 0 { (1i64..).map(|b| 1 << (b - 1)).find(|b| least + b >= 0)? } else { 0 };
-    let most = known.iter().filter_map(|at| shown[*at]).chain(own.iter().copied()).max()? + bias;
-    let all = |f: fn(&i64) -> bool| known.iter().filter_map(|at| shown[*at]).map(|c| c + bias).all(|c| f(&c));
-    (known.len() >= LEAST && (3..64).contains(&most) && all(|c| *c >= 0)).then_some(())?;
+    let bias = if least < 0 { (0..6).map(|b| 1i64 << b).find(|b| least + b >= 0)? } else { 0 };
+    let most = largest + bias;
+    (3..64).contains(&most).then_some(())?;
     let bits = i64::BITS - most.leading_zeros();
     let splits = SPLITS.into_iter().filter(|low| *low < bits && matches!(bits - low, 1 | 2)).map(Some);
-    let splits: Vec<Option<u32>> = splits.chain(matches!(bits, 2 | 4).then_some(None)).collect();
-    let few: Vec<usize> = known.iter().copied().step_by(known.len().div_ceil(FEW)).collect();
+    let splits: Vec<Option<u32>> = matches!(bits, 2 | 4).then_some(None).into_iter().chain(splits).collect();
     for block in BLOCKS.into_iter().filter(|b| cols.is_multiple_of(*b)) {
         for split in &splits {
             let low = Plane { from: 0, bits: split.unwrap_or(bits) };
@@ -85,17 +98,17 @@ pub fn explain(own: &[i64], shown: &[Option<i64>], cols: usize) -> Option<Named>
             let of = |plane: Plane| {
                 let is = |layouts: Layouts, at: usize| {
                     let (base, i) = (at - at % block, at % block);
-                    let c = plane.of(own[base + plane.source(layouts, i)] + bias);
-                    shown[at].is_some_and(|s| plane.of(s + bias) == c)
+                    let c = plane.of(own(base + plane.source(layouts, i)) + bias);
+                    shown(at).is_none_or(|s| (s + bias) >> bits == 0 && plane.of(s + bias) == c)
                 };
                 let distances = || (0..).map(|k| 1usize << k).take_while(|h| h * plane.fields() <= block);
                 let pairs = distances().flat_map(|right| distances().map(move |read| Layouts { right, read }));
                 let moved = pairs.filter(|l| l.right != l.read);
                 let found = std::iter::once(Layouts { right: 1, read: 1 })
                     .chain(moved)
-                    .find(|l| few.iter().all(|at| is(*l, *at)) && known.iter().all(|at| is(*l, *at)))?;
-                let differs = |at: &&usize| shown[**at].is_some_and(|s| plane.of(s + bias) != plane.of(own[**at] + bias));
-                Some((plane, found, known.iter().filter(differs).count()))
+                    .find(|l| few.iter().all(|at| is(*l, *at)) && (0..count).all(|at| is(*l, at)))?;
+                let differs = |at: &&usize| shown(**at).is_some_and(|s| plane.of(s + bias) != plane.of(own(**at) + bias));
+                Some((plane, found, wrong.iter().filter(differs).take(MOVED).count()))
             };
             let Some(first) = of(low) else { continue };
             let second = match high {
@@ -110,8 +123,7 @@ pub fn explain(own: &[i64], shown: &[Option<i64>], cols: usize) -> Option<Named>
                 continue;
             }
             let words: Vec<String> = planes.iter().map(|(plane, layouts, _)| plane.words(*layouts)).collect();
-            let words =
-                format!("codes are read in another layout of {block}: {}; scales are those of their places", words.join("; "));
+            let words = format!("codes are read in another layout: {}; scales are those of their places", words.join("; "));
             return Some((Class::PackPermute, "a.bit_layout", words));
         }
     }
@@ -132,8 +144,9 @@ mod tests {
             let (low, high) = (own[base + low] + less, own[base + high] + less);
             (at % 11 != 3).then_some((low & 15 | high & !15) - less)
         };
-        let shown: Vec<Option<i64>> = (0..own.len()).map(shown).collect();
-        explain(&own, &shown, COLS).map(|f| f.2).unwrap_or_default()
+        let wrong: Vec<usize> = (0..own.len()).filter(|at| shown(*at).is_some_and(|c| c != own[*at])).collect();
+        let seen = Seen { count: own.len(), cols: COLS, wrong: &wrong, own: &|at| own[at], shown: &shown };
+        explain(&seen).map(|f| f.2).unwrap_or_default()
     }
 
     #[test]
@@ -143,7 +156,7 @@ mod tests {
         let words = said(5, 0, 256, &walked);
         assert!(
             words.contains(
-                "of 256: bits 0 … 3 of codes are read as if the 2 codes of a byte followed each other, and they are 32 apart"
+                "layout: bits 0 … 3 of codes are read as if the 2 codes of a byte followed each other, and they are 32 apart"
             ),
             "{words}"
         );
@@ -155,13 +168,13 @@ mod tests {
         let words = said(4, 8, 32, &|i| (i % 16 * 2 + i / 16, i));
         assert!(
             words.contains(
-                "of 32: bits 0 … 3 of codes are read as if the 2 codes of a byte were 16 apart, and they follow each other"
+                "layout: bits 0 … 3 of codes are read as if the 2 codes of a byte were 16 apart, and they follow each other"
             ),
             "{words}"
         );
         let words = said(6, 32, 128, &|i| (i, i % 4 * 32 + i / 4));
         assert!(
-            words.contains("of 128: bits 4 … 5 of codes are read as if the 4 codes of a byte followed each other"),
+            words.contains("layout: bits 4 … 5 of codes are read as if the 4 codes of a byte followed each other"),
             "{words}"
         );
         assert_eq!(said(5, 0, 256, &|i| (i, i)), "", "they are right");

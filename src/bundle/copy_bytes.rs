@@ -25,15 +25,18 @@ pub fn explain(copy: &[u8], q: &QTensor) -> Option<String> {
         let of = |lane: usize| {
             let word = lane / WORD * WORD;
             let source = |from: usize| {
-                let (mut told, mut hit) = (0usize, 0usize);
+                let all = cols * rows / length;
+                let most = ((1.0 - SHARE) * all as f64) as usize;
+                let (mut told, mut missed) = (0usize, 0usize);
                 for (c, base) in (0..cols).flat_map(|c| (0..rows).step_by(length).map(move |b| (c, b))) {
                     let (own, other) = (right(c, base + lane), right(c, base + from));
-                    let is = copy[c * rows + base + lane] == other;
                     told += usize::from(own != other);
-                    hit += usize::from(is);
+                    missed += usize::from(copy[c * rows + base + lane] != other);
+                    if missed > most {
+                        return false;
+                    }
                 }
-                let all = cols * rows / length;
-                (from == lane || told >= LEAST) && hit as f64 >= SHARE * all as f64
+                from == lane || told >= LEAST
             };
             std::iter::once(lane).chain((word..word + WORD).filter(|l| *l != lane)).find(|l| source(*l)).map(|l| l - word)
         };

@@ -240,14 +240,15 @@ impl Decoded<'_> {
     /// Codes of few bits whose bits are those of other places.
     fn of_layouts(&self) -> Option<Named> {
         self.q.format().is_integer().then_some(())?;
-        let own: Vec<i64> = (0..self.actual.len()).map(|at| self.value(at) as i64).collect();
+        let own = |at: usize| self.value(at) as i64;
         let shown = |at: usize| {
             let (affine, (low, high)) = (self.q.affine(self.group(at)), self.cells[at]);
             let (c, off) =
                 ((0.5 * (low + high) - affine.plus) / affine.unit + affine.minus, (0.5 * (high - low) / affine.unit).abs());
             (off < 0.25 && (c - c.round()).abs() <= off + 1e-4).then(|| c.round() as i64)
         };
-        bit_layouts::explain(&own, &(0..own.len()).map(shown).collect::<Vec<_>>(), self.q.cols())
+        let (count, cols, wrong) = (self.actual.len(), self.q.cols(), &self.wrong[..]);
+        bit_layouts::explain(&bit_layouts::Seen { count, cols, wrong, own: &own, shown: &shown })
     }
 
     /// Codes that are widened in words of several, with the bits of a neighbour left in.

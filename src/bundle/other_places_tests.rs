@@ -149,10 +149,7 @@ fn dequantizations_by_other_bits_and_places_are_named() {
     // A place that holds each code.
     let holds = |code: usize| (0..8 * 256).find(|n| own(*n) == code).unwrap();
     let words = said(&dequantized(&same, &row, &|at| holds(mixed[at])));
-    assert!(
-        words.contains("codes are read in another layout of 256: bits 0 … 3") && words.contains("; bit 4 of codes is"),
-        "{words}"
-    );
+    assert!(words.contains("codes are read in another layout: bits 0 … 3") && words.contains("; bit 4 of codes is"), "{words}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ mod tests {
         let all: Vec<f32> = (0..6).flat_map(|r| (0..4).map(move |c| (r, c))).map(|(r, c)| tile(r, c)).collect();
         let amax = all.iter().copied().fold(f32::INFINITY, f32::min);
         let (words, chance) = least(&x, amax).unwrap();
-        assert!(words.contains("tiles of 8×32") && chance < 0.05, "{words} {chance}");
+        assert!(words.contains("8×32") && chance < 0.05, "{words} {chance}");
         let second = all.iter().copied().filter(|v| *v > amax).fold(f32::INFINITY, f32::min);
         assert!(least(&x, second).is_none_or(|(words, _)| !words.contains("8×32")), "it is not the least");
         assert_eq!(least(&x, 0.123), None, "nobody's magnitude");
