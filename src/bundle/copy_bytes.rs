@@ -48,9 +48,7 @@ pub fn explain(copy: &[u8], q: &QTensor) -> Option<String> {
         let away: Vec<usize> = (0..WORD).filter(|b| order[*b] != *b).collect();
         let what = match &away[..] {
             [a, b] if (order[*a], order[*b]) == (*b, *a) => format!("bytes {a} and {b} are exchanged"),
-            _ => {
-                format!("bytes 0, 1, 2, 3 are those of 0 ← {}, 1 ← {}, 2 ← {}, 3 ← {}", order[0], order[1], order[2], order[3])
-            }
+            _ => format!("bytes 0 … 3 are bytes {}, {}, {} and {} of the right word", order[0], order[1], order[2], order[3]),
         };
         let which = match (moved.len() == period, &moved[..]) {
             (true, _) => "every 32-bit word".to_string(),
@@ -98,7 +96,7 @@ mod tests {
         let words = said(&|r| if r / 4 % 4 != 0 { r ^ 1 } else { r });
         assert_eq!(
             words,
-            "in 32-bit words 1, 2, 3 of every 4 of a row of the copy bytes 0, 1, 2, 3 are those of 0 ← 1, 1 ← 0, 2 ← 3, 3 ← 2"
+            "in 32-bit words 1, 2, 3 of every 4 of a row of the copy bytes 0 … 3 are bytes 1, 0, 3 and 2 of the right word"
         );
         assert_eq!(said(&|r| r), "", "it is right");
         assert_eq!(said(&|r| r ^ 8), "", "another word");

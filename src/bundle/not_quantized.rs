@@ -16,8 +16,11 @@ const SHARE: f64 = 0.98;
 /// How far over half a step a value may be, and what its interval may be of a step at most.
 const OVER: f64 = 1.0 / 256.0;
 const NARROW: f64 = 0.125;
-/// Numbers that are spread over half a step on both sides have this mean magnitude, ± of it.
-const SPREAD: (f64, f64) = (0.25, 0.05);
+/// Mean and deviation of magnitudes that are spread over half a step, and how many deviations of their mean it may be off, and so much more.
+const MEAN: f64 = 0.25;
+const DEVIATION: f64 = 0.145;
+const SIGMAS: f64 = 3.5;
+const MORE: f64 = 0.005;
 
 /// What a result says of x/s − x̂/s, as a function that rises with x. `None`: nothing.
 type Made = fn(Act, f64, f64) -> Option<f64>;
@@ -72,11 +75,12 @@ pub fn explain(own: Act, s: f64, elements: &[Point]) -> Option<String> {
         let all: Vec<(f64, f64)> = some.iter().filter_map(ends).collect();
         let is = all.iter().filter(|o| within(o)).count();
         let mean = |f: fn(f64) -> f64| all.iter().map(|(a, b)| f(0.5 * (a + b))).sum::<f64>() / all.len().max(1) as f64;
+        let off = SIGMAS * DEVIATION / (all.len().max(1) as f64).sqrt() + MORE;
         all.len() >= LEAST
             && 4 * all.len() >= some.len()
             && is as f64 >= SHARE * all.len() as f64
-            && (mean(f64::abs) - SPREAD.0).abs() <= SPREAD.1
-            && mean(|o| o).abs() <= SPREAD.1
+            && (mean(f64::abs) - MEAN).abs() <= off
+            && mean(|o| o).abs() <= 2.0 * off
     })?;
     Some(format!(
         "{words}: results are those of values that are not stored, all of them within half a step, {:.4}, of what their codes stand for",
