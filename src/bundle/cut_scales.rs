@@ -21,18 +21,16 @@ const MOST: i64 = 64;
 /// Places in words, at most.
 const SHOWN: usize = 6;
 
-/// Where the integers of sub-blocks are read, of n: words, and which sub-block's it is.
+/// Where the integers of sub-blocks are read, of n: words, HALF for n / 2, and which sub-block's it is.
 type Read = (&'static str, fn(usize, usize) -> usize);
 const READS: [Read; 3] = [
     ("each from its own place", |p, _| p),
     (
-        "that of sub-block p from nibble (p mod 2) of byte p / 2, which is that of sub-block p / 2 + n/2·(p mod 2): sub-block q's lies in nibble (q / (n/2)) of \
-         byte (q mod n/2)",
+        "sub-block p takes that of p / 2 + HALF·(p mod 2), nibble (p mod 2) of byte p / 2, where its own is nibble (p / HALF) of byte (p mod HALF)",
         |p, n| p / 2 + p % 2 * (n / 2),
     ),
     (
-        "that of sub-block p from nibble (p / (n/2)) of byte (p mod n/2), which is that of sub-block 2·(p mod n/2) + p / (n/2): sub-block q's lies in nibble \
-         (q mod 2) of byte q / 2",
+        "sub-block p takes that of 2·(p mod HALF) + p / HALF, nibble (p / HALF) of byte (p mod HALF), where its own is nibble (p mod 2) of byte p / 2",
         |p, n| p % (n / 2) * 2 + p / (n / 2),
     ),
 ];
@@ -81,7 +79,7 @@ pub fn explain(solved: &[Option<(f64, f64)>], q: &QTensor, cols: usize) -> Optio
                 }
                 let read = READS.iter().find(|(_, at)| (0..n).all(|p| is(p, at(p, n))));
                 let how = match read {
-                    Some((words, _)) => words.replace("n/2", &(n / 2).to_string()),
+                    Some((words, _)) => words.replace("HALF", &(n / 2).to_string()),
                     None => {
                         let of = |p: usize| Some(format!("{p} has that of {}", (0..n).find(|m| is(p, *m))?));
                         (0..n).filter(|p| !is(*p, *p)).take(SHOWN).filter_map(of).collect::<Vec<_>>().join(", ")

@@ -6,6 +6,10 @@
 
 use crate::Tensor;
 
+/// Tiles of which one is the least, at least: fewer are parts of the tensor that may have been seen alone. Of that many it is no guess.
+const TILES: usize = 4;
+const MANY: usize = 8;
+
 /// The shapes of tiles that give this amax, in words, and how often chance gives one.
 pub fn least(x: &Tensor, amax: f32) -> Option<(String, f64)> {
     let (rows, cols) = (x.rows(), x.cols());
@@ -14,15 +18,15 @@ pub fn least(x: &Tensor, amax: f32) -> Option<(String, f64)> {
     (same > 0 && amax > 0.0).then_some(())?;
     let halves = |n: usize| 1 + n.next_power_of_two().trailing_zeros() as usize;
     let shapes = halves(rows) * halves(cols);
-    let mut found: Vec<(usize, usize)> = Vec::new();
+    let mut found: Vec<(usize, usize, usize)> = Vec::new();
     let mut wide: Vec<f32> = x.data().iter().map(|v| v.abs()).collect();
     let (mut across, mut width) = (cols, 1);
     loop {
         let (mut tall, mut down, mut height) = (wide.clone(), rows, 1);
         loop {
             let tiles = down * across;
-            if width * height > 1 && tiles > 1 && tall.iter().copied().fold(f32::INFINITY, f32::min) == amax {
-                found.push((height.min(rows), width.min(cols)));
+            if width * height > 1 && tiles >= TILES && tall.iter().copied().fold(f32::INFINITY, f32::min) == amax {
+                found.push((tiles, height.min(rows), width.min(cols)));
             }
             if down == 1 {
                 break;
@@ -36,15 +40,14 @@ pub fn least(x: &Tensor, amax: f32) -> Option<(String, f64)> {
         wide = halved(&wide, across, |r, n| (r, n / 2), (rows, across.div_ceil(2)));
         (across, width) = (across.div_ceil(2), 2 * width);
     }
-    let chance = (shapes * same) as f64 / x.data().len() as f64;
-    let all: Vec<String> = found.iter().map(|(r, c)| format!("{r}×{c}")).collect();
-    (!all.is_empty()).then(|| {
-        let words = format!(
-            "the least of the largest magnitudes of tiles of {}: they are combined by a minimum where it should be a maximum",
-            all.join(" or ")
-        );
-        (words, chance)
-    })
+    let tiles = found.iter().map(|f| f.0).max()?;
+    let chance = if tiles < MANY { 1.0 / tiles as f64 } else { (shapes * same) as f64 / x.data().len() as f64 };
+    let all: Vec<String> = found.iter().map(|(_, r, c)| format!("{r}×{c}")).collect();
+    let words = format!(
+        "the least of the largest magnitudes of tiles of {}: they are combined by a minimum where it should be a maximum",
+        all.join(" or ")
+    );
+    Some((words, chance))
 }
 
 /// The maxima of a grid `across` wide over places that become one.
@@ -78,5 +81,8 @@ mod tests {
         let second = all.iter().copied().filter(|v| *v > amax).fold(f32::INFINITY, f32::min);
         assert!(least(&x, second).is_none_or(|(words, _)| !words.contains("8×32")), "it is not the least");
         assert_eq!(least(&x, 0.123), None, "nobody's magnitude");
+        // The less of two parts may be the only one that was seen.
+        let part = |c: std::ops::Range<usize>| (0..rows).flat_map(|i| &x.row(i)[c.clone()]).fold(0f32, |m, v| m.max(v.abs()));
+        assert!(least(&x, part(0..64).min(part(64..cols))).is_none_or(|(words, _)| !words.contains("48×64")));
     }
 }
