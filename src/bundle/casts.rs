@@ -8,7 +8,7 @@
 use super::{Bundle, chosen, copies, part_global, stages, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::{Class, Finding};
-use crate::fault::{amax, amax_of, amax_rows};
+use crate::fault::{amax, amax_ahead, amax_of, amax_rows};
 use crate::format::grid::ValueGrid;
 use crate::job::Data;
 use crate::op::Op;
@@ -76,7 +76,7 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
             scales.or_else(|| cast.decoded_otherwise(ranges)).or_else(|| cast.of_other_axis(ranges))
         }
         None => {
-            let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());
+            let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.signs()).or_else(|| cast.strided());
             made.or_else(|| cast.pitched())
                 .or_else(|| cast.cut())
                 .or_else(|| cast.flat())
@@ -340,6 +340,9 @@ impl<'b> Cast<'b> {
         }
         if let Some(words) = amax_rows::earlier(self.x, self.tile, &used, &self.amax) {
             return Some((Class::AmaxScope, "out.amax_rows", words));
+        }
+        if let Some(words) = amax_ahead::explain(self.x, self.tile, &used, &self.amax) {
+            return Some((Class::AmaxScope, "out.amax_over", words));
         }
         if let Some(words) = amax_of::elsewhere(self.grid, &used, &self.amax) {
             return Some((Class::AmaxScope, "out.amax_of", words));

@@ -1,6 +1,6 @@
 //! The transposed copy of a cast whose codes are right: where its wrong codes come from, or how they were made.
 
-use super::{copy_pitch, copy_places, copy_tiles, encoders};
+use super::{copy_bytes, copy_pitch, copy_places, copy_tiles, encoders};
 use crate::fault::Class;
 use crate::fault::solve::segment::lines;
 use crate::fault::whereabouts;
@@ -52,6 +52,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     }
     if let Some(words) = pitched(copy, q, &wrong).or_else(|| copy_pitch::explain(copy, q, &wrong)) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
+    }
+    if let Some(words) = copy_bytes::explain(copy, q) {
+        return Some((Class::PackPermute, "transpose.bytes", format!("{words}, {place}")));
     }
     for d in 1..rows.max(cols) {
         let ways: [(&str, Source); 8] = [

@@ -7,7 +7,10 @@
 //! ```
 
 use super::assay::Answer;
-use super::{Bundle, decoded_words, packed_scales, scale_steps, struct_strides, swizzled, widened, zero_index};
+use super::{
+    Bundle, bit_layouts, cut_scales, decoded_words, over_places, packed_scales, scale_steps, struct_strides, swizzled, widened,
+    zero_index,
+};
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
@@ -121,6 +124,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let of_group = |at: usize, g: usize| this.is(at, this.q.affine(g).value(this.value(at)));
     let named = named.or_else(|| scale_steps::explain(q, &of_group, &this.wrong));
     let named = named.or_else(|| decoded_words::explain(q, &elsewhere, &this.wrong));
+    let named = named.or_else(|| this.of_layouts());
     let (class, variant, words) = named.or_else(|| struct_strides::explain(q, &|at, y| this.is(at, y), &this.wrong))?;
     let mut found = Finding::solved(class, variant, words);
     found.operand = "a";
@@ -231,6 +235,20 @@ impl Decoded<'_> {
             (0..self.actual.len()).filter(is).count() as f64 >= SHARE * self.actual.len() as f64
         };
         zero_index::explain(&zero_index::Zeros { grid, stored: &stored, scales: &scales, used: &used, made: &made })
+    }
+
+    /// Codes of few bits whose bits are those of other places.
+    fn of_layouts(&self) -> Option<Named> {
+        self.q.format().is_integer().then_some(())?;
+        let own = |at: usize| self.value(at) as i64;
+        let shown = |at: usize| {
+            let (affine, (low, high)) = (self.q.affine(self.group(at)), self.cells[at]);
+            let (c, off) =
+                ((0.5 * (low + high) - affine.plus) / affine.unit + affine.minus, (0.5 * (high - low) / affine.unit).abs());
+            (off < 0.25 && (c - c.round()).abs() <= off + 1e-4).then(|| c.round() as i64)
+        };
+        let (count, cols, wrong) = (self.actual.len(), self.q.cols(), &self.wrong[..]);
+        bit_layouts::explain(&bit_layouts::Seen { count, cols, wrong, own: &own, shown: &shown })
     }
 
     /// Codes that are widened in words of several, with the bits of a neighbour left in.
@@ -346,6 +364,12 @@ impl Decoded<'_> {
             return Some(found);
         }
         let solved: Vec<Option<(f64, f64)>> = groups.iter().map(|e| (e.finite > 0).then_some((e.low, e.high))).collect();
+        if let Some(found) = over_places::explain(self.q, grid, &known, &holds) {
+            return Some(found);
+        }
+        if let Some(found) = cut_scales::explain(&solved, self.q, grid.1) {
+            return Some(found);
+        }
         if let Some(found) = packed_scales::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>(), grid.1) {
             return Some(found);
         }

@@ -7,7 +7,8 @@ use super::assay::Answer;
 use super::function::{self, Point, quotient};
 use super::gains::Columns;
 use super::{
-    Bundle, activation_steps, approximated, blank, curves, gates, limits, moments, norms, pieces, pitched, rescaled, weights,
+    Bundle, activation_steps, approximated, blank, curves, gates, limits, moments, norms, not_quantized, pieces, pitched,
+    rescaled, weights,
 };
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
@@ -161,7 +162,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
         all.extend(heads(op, cols).into_iter().chain(merged(op, cols)).chain(strides::strided(op, rows.len(), cols)));
         all.extend(lanes::own_sums(op, cols).into_iter().chain(lanes::other_axes(op, rows.len())));
-        all.extend(scans::of_parts(op, cols));
+        all.extend(scans::of_parts(op, cols).into_iter().chain(by_row::of_rows(op, rows.len(), cols)));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -267,7 +268,10 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         cell: &cell,
         right: &right,
     });
-    let solved = |norm: &norms::Norm| norm.explain().or_else(|| weights::explain(norm)).or_else(|| norm.otherwise());
+    let solved = |norm: &norms::Norm| {
+        let strided = || norms::strided_gains::explain(norm);
+        norm.explain().or_else(strided).or_else(|| weights::explain(norm)).or_else(|| norm.otherwise())
+    };
     let apart = || norm.as_ref().and_then(solved);
     // Many formulas lie within a wide bound: of one that is not the result itself, what is solved of it comes first.
     let is_close = |words: &str| {
@@ -352,7 +356,9 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
                     let (x, (low, high)) = (rows[at / cols][at % cols], cell(at));
                     Point { x, low, high, right: act(own, x) }
                 };
-                function::explain(&points(&of), cols, "the activation")
+                let points = points(&of);
+                let unrounded = || not_quantized::explain(own, f64::from(bundle.a.dequantized_by?), &points);
+                function::explain(&points, cols, "the activation").or_else(unrounded)
             }
             Op::Gated => {
                 let own = params.act?;
@@ -389,11 +395,10 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         (found_nothing && step == 1 && matches!(op, Op::Activation | Op::Gated)).then_some(())?;
         let n = rows.len() * cols;
         let column = |from: usize| (0..n).map(|at| rows[at / cols][from + at % cols]).collect::<Vec<f64>>();
-        let mut sources = vec![part.bound.ideal().to_vec(), column(0)];
-        if op == Op::Gated {
-            sources.push(column(cols));
-        }
-        blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY))
+        let sources: Vec<Vec<f64>> =
+            std::iter::once(part.bound.ideal().to_vec()).chain((0..width).step_by(cols).map(column)).collect();
+        let alone = blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY));
+        alone.or_else(|| old_columns::beside(&masks, &words, &part.actual, cols, &sources))
     };
     found.or_else(nameless).or_else(old).map(formula)
 }
@@ -481,8 +486,10 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
+mod by_row;
 mod lanes;
 mod of_norms;
+mod old_columns;
 mod scans;
 mod strides;
 mod thresholds;

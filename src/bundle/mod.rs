@@ -17,6 +17,7 @@ pub mod assay;
 mod assay_tests;
 #[cfg(test)]
 mod bias_tests;
+mod bit_layouts;
 mod blank;
 #[cfg(test)]
 mod by_hand;
@@ -35,10 +36,12 @@ mod clamped;
 mod clipped;
 mod code_table;
 mod copies;
+mod copy_bytes;
 mod copy_pitch;
 mod copy_places;
 mod copy_tiles;
 mod curves;
+mod cut_scales;
 mod decoded;
 mod decoded_words;
 mod earlier;
@@ -71,12 +74,16 @@ mod moved;
 mod named_tests;
 mod neighbour_codes;
 mod norms;
+mod not_quantized;
 mod one_vector;
 pub(crate) mod operand;
 mod operand_bytes;
 mod order;
 #[cfg(test)]
+mod other_places_tests;
+#[cfg(test)]
 mod outside_tests;
+mod over_places;
 mod packed_scales;
 mod part_global;
 mod passes;
@@ -96,6 +103,7 @@ mod scale_rounding;
 mod scale_steps;
 mod second;
 pub(crate) mod settle;
+mod signs;
 mod slices;
 #[cfg(test)]
 mod slip_tests;

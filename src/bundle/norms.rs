@@ -585,13 +585,16 @@ impl Norm<'_> {
 
 mod bias_places;
 mod in_sixteen;
+mod overwritten;
 mod padding;
 mod partly;
 mod past_end;
+mod ran_over;
 mod rounded;
 mod scaled_first;
 pub mod segments;
 mod slices;
+pub mod strided_gains;
 
 #[cfg(test)]
 mod by_hand;

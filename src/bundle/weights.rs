@@ -83,7 +83,7 @@ fn one_factor(wrong: &[usize], stored: &[f64], found: &[Option<Solved>], is: &dy
 }
 
 /// Least squares of `y = g·z + b`, each with how far it may be off.
-fn line(terms: &[(f64, f64, f64)]) -> Option<(Solved, Solved)> {
+pub fn line(terms: &[(f64, f64, f64)]) -> Option<(Solved, Solved)> {
     let (mut w, mut z1, mut zz, mut y1, mut zy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for (z, y, half) in terms {
         let by = 1.0 / (half * half);

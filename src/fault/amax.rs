@@ -8,7 +8,7 @@
 use super::diagnose::Finding;
 use super::predict::Scene;
 use super::solve::address::gcd;
-use super::{Class, amax_rows, edit, inject};
+use super::{Class, amax_rows, amax_tiles, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
 use crate::order::{Order as _, nth};
@@ -237,11 +237,17 @@ fn clipped(x: &Tensor, q: &QTensor, seen: &[f32]) -> f64 {
 
 /// Above this chance, a part is a guess.
 const LIKELY: f64 = 0.05;
+/// Other parts that a guess is told with.
+const OTHERS: usize = 4;
 
 /// A part of a tensor that an amax may have been taken over.
 pub struct Part {
     pub variant: &'static str,
     pub words: String,
+    /// The part alone.
+    of: String,
+    /// Every so manieth column, and the first of them.
+    step: Option<(usize, usize)>,
     /// How likely chance puts this amax into one of the parts of its kind, and all larger elements outside of it.
     chance: f64,
 }
@@ -272,11 +278,12 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         let inside = count as f64 / data.len() as f64;
         let chance = kinds as f64 * inside * (1.0 - inside).powi(larger.len().min(1 << 20) as i32);
         // One larger element is outside of most parts: that is said, and the part is a guess.
+        let of = words;
         let words = match chance < LIKELY {
-            true => format!("amax is that of {words} alone: {unseen}"),
-            false => format!("amax is not that of all: {unseen}; perhaps that of {words} alone"),
+            true => format!("amax is that of {of} alone: {unseen}"),
+            false => format!("amax is not that of all: {unseen}; perhaps that of {of} alone"),
         };
-        (most == amax).then_some(Part { variant, words, chance })
+        (most == amax).then_some(Part { variant, words, of, step: None, chance })
     };
     let part = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| one_of(1, variant, words, of);
     let mut all: Vec<Part> = Vec::new();
@@ -317,7 +324,8 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < cols) {
         for from in 0..step {
             let words = format!("columns {from}, {}, {} …", from + step, from + 2 * step);
-            all.extend(one_of(2 + 4 + 8, "some_columns", words, &move |_, j, _| j % step == from));
+            let part = one_of(2 + 4 + 8, "some_columns", words, &move |_, j, _| j % step == from);
+            all.extend(part.map(|p| Part { step: Some((step, from)), ..p }));
         }
     }
     if all.is_empty() {
@@ -336,7 +344,31 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         all.extend(one_of(rows, "some_rows", words, &|i, _, _| i + last >= rows));
         all.extend(one_of(cols, "some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
     }
+    // Of no part that chance would not make.
+    if all.iter().all(|p| p.chance >= LIKELY)
+        && let Some((of, chance)) = amax_tiles::least(x, amax)
+    {
+        let words = match chance < LIKELY {
+            true => format!("amax is {of}: {unseen}"),
+            false => format!("amax is not that of all: {unseen}; perhaps {of}"),
+        };
+        all.push(Part { variant: "least_of_tiles", words, of, step: None, chance });
+    }
     all.order_by(|a, b| a.chance.total_cmp(&b.chance));
+    // Of a guess, what else would give the same; some of the columns of another are no other answer.
+    if all.first().is_some_and(|p| p.chance >= LIKELY) {
+        let inside = |p: &Part, of: &Part| {
+            p.step
+                .zip(of.step)
+                .is_some_and(|((step, from), (every, first))| step > every && step % every == 0 && from % every == first)
+        };
+        let others: Vec<usize> = (1..all.len()).filter(|n| !all.iter().any(|of| inside(&all[*n], of))).collect();
+        for n in others.into_iter().take(OTHERS) {
+            let p = &all[n];
+            let one = if p.variant == "least_of_tiles" { format!(", or {}", p.of) } else { format!(", or of {} alone", p.of) };
+            all[0].words += &one;
+        }
+    }
     all
 }
 
@@ -461,6 +493,15 @@ mod tests {
         let last = v[63 * 64..].iter().fold(0.0f32, |m, x| m.max(x.abs()));
         let parts = parts_of(&x, last);
         assert!(!parts.is_empty() && parts.iter().all(|p| p.words.contains("perhaps")), "{last}: {}", parts[0].words);
+        // Two larger ones in odd columns: more than one part leaves them out, and some of the even columns are no other answer.
+        let v: Vec<f32> = (0..16 * 40).map(|n| ((n * 7919 % 631) as f32 - 315.0) / 400.0).collect();
+        let mut x = Tensor::new(Format::F32, 16, 40, v).unwrap().data().to_vec();
+        (x[40 * 3 + 8], x[40 * 9 + 3], x[40 * 12 + 5]) = (2.0, 5.0, 4.0);
+        let parts = parts_of(&Tensor::new(Format::F32, 16, 40, x).unwrap(), 2.0);
+        let words = &parts[0].words;
+        assert!(words.contains("; perhaps that of the first half of the rows alone, or of the first 8 rows alone"), "{words}");
+        assert!(words.contains(", or of columns 0, 2, 4 … alone"), "{words}");
+        assert!(!words.contains("columns 0, 4, 8") && !words.contains("columns 0, 8, 16"), "{words}");
         // The largest value, where four negative ones are larger.
         let v: Vec<f32> = (0..64).map(|n| if n % 16 == 3 { -9.0 - n as f32 } else { 0.1 * (n % 13) as f32 }).collect();
         let x = Tensor::new(Format::F32, 8, 8, v).unwrap();

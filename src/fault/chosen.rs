@@ -89,6 +89,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::AmaxScope, "out.amax_over", words)
     } else if let Some(words) = earlier_rows(&e, q, &blocks, (actual, right)) {
         (Class::AmaxScope, "out.amax_rows", words)
+    } else if let Some(words) = beside_groups(&e, q, &blocks, (actual, right)) {
+        (Class::AmaxScope, "out.amax_over", words)
     } else if let Some(words) = super::amax_of::elsewhere(q.granularity().grid(q.rows(), q.cols()), actual, right) {
         (Class::AmaxScope, "out.amax_of", words)
     } else if let Some(words) = of_amax_alone(&blocks, actual) {
@@ -124,7 +126,11 @@ pub fn other_scales(evidence: Evidence) -> Option<String> {
     matches!(evidence.job.op, Op::Cast | Op::CastTranspose).then_some(())?;
     let (actual, right) = scene.beside("scale_inv")?;
     let wrong = actual.iter().zip(right).filter(|(a, r)| a != r).count();
-    (wrong > 0).then(|| match super::amax::over(&scene) {
+    let global = || match &evidence.output.parts.first()?.d {
+        Data::Quantized(q) => of_global(&scene, q),
+        Data::High(_) => None,
+    };
+    (wrong > 0).then(|| match super::amax::over(&scene).or_else(global) {
         Some(words) => format!("; and {words}"),
         None => format!("; this is not all: {wrong} of {} scale_inv are not the rule's", right.len()),
     })
@@ -218,6 +224,14 @@ fn earlier_rows(e: &Evidence, q: &QTensor, amax: &[f64], (actual, right): (&[f64
     let Operand::High(x) = e.job.operands.get(0)? else { return None };
     let used: Vec<f64> = amax.iter().zip(actual.iter().zip(right)).map(|(m, (a, r))| m * a / r).collect();
     super::amax_rows::earlier(x, q.granularity().tile(x.rows(), x.cols()), &used, amax)
+}
+
+/// Elements beside each group that its amax also covers.
+fn beside_groups(e: &Evidence, q: &QTensor, amax: &[f64], (actual, right): (&[f64], &[f64])) -> Option<String> {
+    let Operand::High(x) = e.job.operands.get(0)? else { return None };
+    let used: Vec<f64> =
+        amax.iter().zip(actual.iter().zip(right)).map(|(m, (a, r))| if a == r { *m } else { m * a / r }).collect();
+    super::amax_ahead::explain(x, q.granularity().tile(x.rows(), x.cols()), &used, amax)
 }
 
 /// The columns whose amax the scales of rows are of, where it is not all of them.

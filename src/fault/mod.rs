@@ -11,8 +11,10 @@
 //! in `data/bugs.csv`.
 
 pub mod amax;
+pub mod amax_ahead;
 pub mod amax_of;
 pub mod amax_rows;
+pub mod amax_tiles;
 mod assayed;
 pub mod beside;
 pub mod card;

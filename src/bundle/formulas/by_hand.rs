@@ -92,6 +92,13 @@ fn table<'x>() -> Hand<'x, Place<'x>> {
     let mut all: Hand<Place> = vec![
         ("", Box::new(|_, p| p.by(p.x()))),
         ("eps is added to the root, not under it", Box::new(|_, p| p.norm(p.mean(p.x()), p.square(p.x()).sqrt() + p.eps))),
+        (
+            "eps is added to the reciprocal of the root, not under it",
+            Box::new(|_, p| {
+                let by = p.square(p.x()).powf(-0.5) + p.eps;
+                p.norm(p.mean(p.x()), by.recip())
+            }),
+        ),
         ("eps is 1e-5", Box::new(|n, p| p.norm(p.mean(p.x()), (p.square(p.x()) + f64::from(n[0] as f32)).sqrt()))),
         (
             "gamma is applied before the mean square is computed",

@@ -93,6 +93,8 @@ pub fn norms(op: Op, gain: &str, cols: usize) -> Vec<Formula> {
         let made = move |r: &At| r.norm(center(r.x()), (variance(r.x()) + f64::from(eps)).sqrt());
         all.push(formula(format!("eps is {eps:e}"), made));
     }
+    let added = "eps is added to the reciprocal of the root, not under it";
+    all.push(formula(added, move |r| r.norm(center(r.x()), 1.0 / (1.0 / variance(r.x()).sqrt() + r.eps))));
     all.push(formula("gamma is applied before the mean square is computed", move |r| {
         let y: Vec<f64> = r.x().iter().zip(r.gamma).map(|(x, g)| x * g).collect();
         r.norm(center(r.x()), (variance(&y) + r.eps).sqrt())

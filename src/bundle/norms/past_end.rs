@@ -18,6 +18,11 @@ const FEW: usize = 4;
 
 /// How far the rows run on, in words.
 pub fn explain(norm: &Norm) -> Option<String> {
+    summed_too(norm).or_else(|| super::ran_over::explain(norm))
+}
+
+/// The same of rows whose squares run on too.
+fn summed_too(norm: &Norm) -> Option<String> {
     let (n, count) = (norm.gamma.len(), norm.rows.len());
     // Neighbours have to be known: all rows, but for what lies behind the last.
     (norm.op == Op::Rmsnorm && norm.sampled.len() == count && count > 2 * LEAST).then_some(())?;

@@ -35,7 +35,10 @@ pub(super) struct Part {
 
 /// What wrong parts of rows were normalized with, in words, and whether that is a number that is known. `None`: it is no such thing.
 pub fn explain(norm: &Norm) -> Option<(String, bool)> {
-    let Some((parts, even)) = parts(norm) else { return super::partly::explain(norm) };
+    let Some((parts, even)) = parts(norm) else {
+        let found = super::overwritten::explain(norm).map(|words| (words, true));
+        return found.or_else(|| super::partly::explain(norm));
+    };
     let own = |p: &Part| (norm.center(&norm.rows[p.row]), norm.divisor(&norm.rows[p.row]));
     let is_mean = parts.iter().all(|p| mean_is(p, own(p).0));
     let is_divisor = parts.iter().all(|p| divisor_is(p, own(p).1));
@@ -46,6 +49,9 @@ pub fn explain(norm: &Norm) -> Option<(String, bool)> {
         (false, false) => "another mean and another divisor",
     };
     let told = known(norm, &parts, is_mean, is_divisor);
+    if let (None, Some(words)) = (&told, super::overwritten::explain(norm)) {
+        return Some((words, true));
+    }
     // The same part of rows in even steps is another formula, where its numbers are no known ones.
     (told.is_some() || !even).then_some(())?;
     let words = told.as_ref().map_or(String::new(), |(words, _)| format!(" ({words})"));
@@ -73,7 +79,7 @@ pub(super) fn mean_is(p: &Part, of: f64) -> bool {
     (of - p.line.mean).abs() <= p.line.off_mean + NEAR * (of.abs() + 1.0 / p.line.p)
 }
 
-fn divisor_is(p: &Part, of: f64) -> bool {
+pub(super) fn divisor_is(p: &Part, of: f64) -> bool {
     let r = 1.0 / of;
     (r - p.line.p).abs() <= p.line.off_p + 2.0 * NEAR * r.abs()
 }
