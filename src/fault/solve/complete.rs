@@ -3,6 +3,7 @@
 //!
 //! A wrong first theory is refused after two or three elements: they contradict each other.
 
+use super::bias_experts;
 use super::output;
 use super::related;
 use super::scales;
@@ -177,6 +178,7 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
             found.extend(t.with(f));
         }
     }
+    found.extend(bias_experts::on_top(s, t).and_then(|b| t.with(&b)).filter(|p| s.explains(p)));
     found.extend(ranged(s, t, looks));
     found
 }
