@@ -77,6 +77,16 @@ pub fn on_top(s: &System, t: &Theory) -> Option<Theory> {
     Some(t)
 }
 
+/// Whether the bias of any expert makes an element of this sum, which may be so far off.
+pub fn may(s: &System, (i, j): (usize, usize), (sum, r): (f64, f64)) -> bool {
+    let at = i * s.cols + j;
+    let one = |e: usize| {
+        let v = sum + s.bias.of_expert(e, j) * s.bias.weight(i);
+        s.holds(at, s.actual[at], (v, v - r, v + r))
+    };
+    s.bias.experts() > 1 && (0..s.bias.experts()).any(one)
+}
+
 /// Whether an element may have been written for this sum and the bias of an expert.
 fn fits(s: &System, (i, j): (usize, usize), (sum, size): (f64, f64), expert: usize) -> bool {
     let at = i * s.cols + j;

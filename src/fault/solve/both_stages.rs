@@ -10,8 +10,8 @@ use super::address::gcd;
 use super::given::Given;
 use super::linear::Normal;
 use super::maps::cost;
-use super::segment::spread;
-use super::system::{System, Theory};
+use super::segment::{self, spread_where};
+use super::system::{Region, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -36,7 +36,17 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if !s.k.is_multiple_of(width) || s.k < 2 * width {
         return Vec::new();
     }
-    map(s, width).map(|map| theory(s, width, map)).into_iter().collect()
+    // The tiles of some blocks may leave right ones in the rectangle around them.
+    let tiles = s.region.as_ref().filter(|r| r.tiles.is_empty()).and_then(|_| segment::tiled(s)).map(Arc::new);
+    let region = tiles.clone().or_else(|| s.region.clone());
+    let Some(map) = map(s, width, region.as_deref()) else { return Vec::new() };
+    let mut t = theory(s, width, map);
+    if let Some(region) = tiles {
+        t.detail += &format!(", in {}", region.words);
+        t.bits += region.bits();
+        t.region = Some(region);
+    }
+    vec![t]
 }
 
 /// What block y of both operands sums by the scales of block x.
@@ -49,13 +59,11 @@ fn product(s: &System, (ra, rb): (usize, usize), width: usize, (x, y): (usize, u
 }
 
 /// The block that each block is read from. `None`: what was written is not of this kind.
-fn map(s: &System, width: usize) -> Option<Vec<usize>> {
+fn map(s: &System, width: usize, region: Option<&Region>) -> Option<Vec<usize>> {
     let n = s.k / width;
-    let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
-    let mut places: Vec<usize> = (0..s.rows * s.cols).filter(|at| s.actual[*at].is_finite()).filter(inside).collect();
-    let most = 3 * n * n + MORE;
+    let inside = |at: &usize| region.is_none_or(|r| r.has(at / s.cols, at % s.cols));
+    let places = spread_where(s.rows * s.cols, &|at| s.actual[*at].is_finite() && inside(at), 3 * n * n + MORE);
     (places.len() >= 2 * n * n + MORE).then_some(())?;
-    spread(&mut places, most);
     let mut system = Normal::new(n * n);
     let mut checks = Vec::new();
     for (nth, at) in places.iter().enumerate() {
@@ -142,6 +150,10 @@ mod tests {
         assert_eq!(got.0, "acc_state:both.stage", "{}", got.1);
         assert!(got.1.contains("for K 0 … 63 that of 64 … 127") && got.1.contains("1 off in a ring of 3 stages"), "{}", got.1);
         assert!(got.1.contains("in rows 32 … 63"), "{}", got.1);
+        // The second wave of a persistent grid of two blocks: tiles that leave right ones in their rectangle.
+        let got = found(&|i, j, x| if i / 32 * 3 + j / 16 < 2 { x } else { [1, 0, 3, 2][x] });
+        assert_eq!(got.0, "acc_state:both.stage", "{}", got.1);
+        assert!(got.1.contains("1 off in a ring of 2 stages") && got.1.contains("4 of the tiles of 32×16"), "{}", got.1);
         // Another block for each element is none.
         let got = found(&|i, j, x| (x + (noise(i * N + j) * 4.0) as usize) % 4);
         assert_ne!(got.0, "acc_state:both.stage", "{}", got.1);

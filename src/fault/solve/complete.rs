@@ -178,7 +178,9 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
             found.extend(t.with(f));
         }
     }
-    found.extend(bias_experts::on_top(s, t).and_then(|b| t.with(&b)).filter(|p| s.explains(p)));
+    if looks.iter().zip(&v).all(|(l, v)| bias_experts::may(s, (l.i, l.j), *v)) {
+        found.extend(bias_experts::on_top(s, t).and_then(|b| t.with(&b)).filter(|p| s.explains(p)));
+    }
     found.extend(ranged(s, t, looks));
     found
 }

@@ -19,7 +19,7 @@ const WIDTHS: [usize; 6] = [16, 32, 64, 128, 256, 8];
 const LEAST: usize = 8;
 const LOOKS: usize = 32;
 /// Ways that are handed on.
-const KEPT: usize = 4;
+const KEPT: usize = 8;
 
 /// One way to load a block.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     }
     let read = Arc::new(Read::of(s));
     let scaled: &[bool] = if read.scales.is_some() { &[false, true] } else { &[false] };
-    let mut found = Vec::new();
+    let mut found: Vec<(Way, Vec<usize>)> = Vec::new();
     for width in WIDTHS {
         for (last, next) in [(true, true), (true, false), (false, true), (false, false)] {
             for (of, scaled) in
@@ -122,18 +122,29 @@ pub fn theories(s: &System) -> Vec<Theory> {
                     let (sum, size) = read.sum(way, *i, *j);
                     s.may(*i, *j, sum, size)
                 };
-                if looks.iter().all(made) {
-                    found.push(theory(s, read.clone(), way));
+                if !looks.iter().all(made) {
+                    continue;
+                }
+                // Of short groups several widths may be the same block.
+                match found.iter_mut().find(|(w, _)| (w.last, w.next, w.of, w.scaled) == (last, next, of, scaled)) {
+                    Some((_, widths)) => widths.push(width),
+                    None => found.push((way, vec![width])),
                 }
             }
         }
     }
+    // What tells them apart are elements that were not looked at.
+    let of = |(way, widths): &(Way, Vec<usize>)| -> Vec<Theory> {
+        widths.iter().map(|width| theory(s, read.clone(), Way { width: *width, ..*way }, widths)).collect()
+    };
+    let mut found: Vec<Theory> = found.iter().flat_map(of).collect();
     super::theory::shortest_first(&mut found);
     found.truncate(KEPT);
     found
 }
 
-fn theory(s: &System, read: Arc<Read>, way: Way) -> Theory {
+/// One way; other `widths` make the same of the elements that were looked at.
+fn theory(s: &System, read: Arc<Read>, way: Way, widths: &[usize]) -> Theory {
     let (who, name) = match way.of {
         [true, true] => ("both operands", "both"),
         [true, false] => ("a", "a"),
@@ -148,7 +159,7 @@ fn theory(s: &System, read: Arc<Read>, way: Way) -> Theory {
         "the {} {} tokens of every group are loaded, of {who}, from the same place of the {} group that has tokens, 0 behind its end{scales}: as if its \
          descriptor were written over while loads are in flight",
         if way.last { "last block of" } else { "first" },
-        way.width,
+        widths.iter().map(usize::to_string).collect::<Vec<_>>().join(" or "),
         if way.next { "next" } else { "previous" }
     );
     let bits = 6.0
