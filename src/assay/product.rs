@@ -245,13 +245,7 @@ impl<'a> Product<'a> {
     /// `(q − z)·s` is then a sum of `|q|·s` and `|z|·s` with three roundings (difference, scale, global scale) a side, so S is Σ(|q|+|z|)·s of a times that of b,
     /// and each product has 6 roundings of its factors and its own before the additions.
     fn dequantized(&self) -> Result<Bound> {
-        let sizes = |q: &Option<Vec<&QTensor>>| match q.as_deref() {
-            Some([q]) => Some(Array2::from_shape_fn((q.rows(), q.cols()), |(i, k)| weights::size_apart(q, i, k))),
-            _ => None,
-        };
-        let (Some(a), Some(b)) = (sizes(&self.codes_a), sizes(&self.codes_b)) else {
-            return Err(Error::unsupported(self.job.op.name(), "grouped products are of narrow floats"));
-        };
+        let (a, b) = (sizes(self.codes_a.as_deref()), sizes(self.codes_b.as_deref()));
         let read = |x: &Array2<f64>| Factors::of(Format::F32, x.iter().copied());
         let sums = accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, read(&a), read(&b))?;
         let magnitude = Some(weights::define(self, a, b, Some(f64::abs))?.d);
@@ -339,6 +333,21 @@ impl<'a> Product<'a> {
         let Some(q) = self.codes_a.as_ref().filter(|_| self.job.op != Op::GroupedGemmWgrad) else { return 1 };
         self.k.div_ceil(q[0].granularity().tile(q[0].rows(), q[0].cols()).1.max(1)).max(1)
     }
+}
+
+/// What each element of an operand adds at most where zero points are taken apart from its codes; groups along K stand one behind the other.
+fn sizes(groups: Option<&[&QTensor]>) -> Array2<f64> {
+    let groups = groups.unwrap_or_default();
+    let rows = groups.first().map_or(0, |q| q.rows());
+    let mut all = Array2::zeros((rows, groups.iter().map(|q| q.cols()).sum()));
+    let mut from = 0;
+    for q in groups {
+        for (i, k) in (0..rows).flat_map(|i| (0..q.cols()).map(move |k| (i, k))) {
+            all[(i, from + k)] = weights::size_apart(q, i, k);
+        }
+        from += q.cols();
+    }
+    all
 }
 
 /// The end rows of experts that have weights of their own.

@@ -65,6 +65,81 @@ fn scales_of_groups_whose_index_has_lines_and_groups_exchanged_are_named() {
     is_named(&gradient(&|e, x, _| e * 40 + x, own), "scale_layout:a.index", &words);
 }
 
+/// Groups of 45, 70, 0, 83 and 90 tokens: the last block of 32 of each is loaded from the next one that has tokens, at the same place, by the group's own
+/// scales. What has no tokens holds `old`.
+fn next_groups(blocks: &dyn Fn(usize, usize) -> Option<usize>, old: &dyn Fn(usize) -> f32) -> Writer {
+    let (m, n, k, ends) = (24usize, 20usize, 288usize, [45usize, 115, 115, 198, 288]);
+    let codes = |seed: usize, lines: usize| (0..lines * k).map(|at| fp8(seed, at)).collect::<Vec<u8>>();
+    let scales =
+        |seed: usize, lines: usize| (0..5 * lines).map(|x| (0.5 + 2.0 * noise(seed + 17 * x)) as f32).collect::<Vec<f32>>();
+    let (a, b, sa, sb) = (codes(11, m), codes(12, n), scales(13, m), scales(14, n));
+    let value = |c: u8| Format::E4m3.decode(u32::from(c));
+    let start = |e: usize| if e == 0 { 0 } else { ends[e - 1] };
+    let one = |x: usize| {
+        let (e, i, j) = (x / (m * n), x / n % m, x % n);
+        let product = |t: usize| value(a[i * k + t]) * value(b[j * k + t]);
+        let last = start(e) + (ends[e] - start(e)).saturating_sub(1) / 32 * 32;
+        let sum: f64 = match blocks(e, x) {
+            _ if start(e) == ends[e] => return old(x),
+            None => (start(e)..ends[e]).map(product).sum(),
+            Some(other) => {
+                let from = start(other) + last - start(e);
+                (start(e)..last).chain(from..(from + 32).min(ends[other])).map(product).sum()
+            }
+        };
+        (sum * f64::from(sa[e * m + i]) * f64::from(sb[e * n + j])) as f32
+    };
+    let mut w = Writer::new("grouped_gemm_wgrad");
+    w.meta("a.granularity", "row").meta("b.granularity", "row").i32s("offs", &[5], &ends.map(|x| x as i32));
+    w.raw("a.codes", Dtype::F8_E4M3, &[m, k], a.clone()).raw("b.codes", Dtype::F8_E4M3, &[n, k], b.clone());
+    w.f32s("a.scale_inv", &[5, m], &sa).f32s("b.scale_inv", &[5, n], &sb);
+    w.values("out", &[5, m, n], &Tensor::rounded(Format::Bf16, 5 * m, n, (0..5 * m * n).map(one).collect()).unwrap());
+    w
+}
+
+#[test]
+fn a_last_block_of_the_next_group_is_named_beside_what_nobody_wrote() {
+    let next = |e: usize, _: usize| [Some(1), Some(3), None, Some(4), None][e];
+    let old = |x: usize| (200.0 * (noise(x + 77) - 0.5)) as f32;
+    let words = ["the last block of 32 tokens", "both operands", "the next group that has tokens", "by the group's own scales"];
+    is_named(&next_groups(&next, &|_| 0.0), "acc_state:both.next_group", &words);
+    let found_two = found(&next_groups(&next, &old));
+    assert_eq!(found_two.1, "acc_state:both.next_group + silent_skip:out.group_skipped", "{}", found_two.2);
+    // Another group for every element is none.
+    let any = |_: usize, x: usize| Some([0, 1, 3, 4][(4.0 * noise(x + 5)) as usize]);
+    assert!(!found(&next_groups(&any, &|_| 0.0)).1.contains("next_group"));
+}
+
+/// A gradient of weights of int8 codes, 10×14 by 77 tokens in three groups, the second of them empty.
+#[test]
+fn a_gradient_of_integers_is_judged() {
+    let (m, n, k, ends) = (10usize, 14usize, 77usize, [30usize, 30, 77]);
+    let gradient = |wrong: f64| {
+        let codes =
+            |seed: usize, lines: usize| (0..lines * k).map(|at| (255.0 * noise(seed + 13 * at)) as u8).collect::<Vec<u8>>();
+        let scales = |seed: usize, lines: usize| {
+            (0..3 * lines).map(|x| (0.01 + 0.02 * noise(seed + 17 * x)) as f32).collect::<Vec<f32>>()
+        };
+        let (a, b, sa, sb) = (codes(21, m), codes(22, n), scales(23, m), scales(24, n));
+        let one = |x: usize| {
+            let (e, i, j) = (x / (m * n), x / n % m, x % n);
+            let tokens = if e == 0 { 0 } else { ends[e - 1] }..ends[e];
+            let sum: i32 = tokens.map(|t| i32::from(a[i * k + t] as i8) * i32::from(b[j * k + t] as i8)).sum();
+            let by = if x == 5 { wrong } else { 1.0 };
+            (f64::from(sum) * f64::from(sa[e * m + i]) * f64::from(sb[e * n + j]) * by) as f32
+        };
+        let mut w = Writer::new("grouped_gemm_wgrad");
+        w.meta("a.granularity", "row").meta("b.granularity", "row").i32s("offs", &[3], &ends.map(|x| x as i32));
+        w.meta("a.format", "int8").meta("b.format", "int8");
+        w.raw("a.codes", Dtype::I8, &[m, k], a.clone()).raw("b.codes", Dtype::I8, &[n, k], b.clone());
+        w.f32s("a.scale_inv", &[3, m], &sa).f32s("b.scale_inv", &[3, n], &sb);
+        w.values("out", &[3, m, n], &Tensor::rounded(Format::F16, 3 * m, n, (0..3 * m * n).map(one).collect()).unwrap());
+        w
+    };
+    assert_eq!(found(&gradient(1.0)).0, Verdict::Pass);
+    assert_eq!(found(&gradient(1.01)).0, Verdict::Fail);
+}
+
 /// A dequantization of FP8 whose scales are read at these places of the list.
 fn dequantized(
     (rows, k): (usize, usize),

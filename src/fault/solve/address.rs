@@ -275,26 +275,44 @@ fn readings(s: &System, side: Which) -> Vec<Reading> {
             }
         }
     }
+    let plain = Reading {
+        memory: memory(&own),
+        shape: own,
+        tall: g.tile.0,
+        long: g.tile.1,
+        per,
+        behind: Behind::One,
+        only: None,
+        based: None,
+        class: Class::ScaleLayout,
+        words: String::new(),
+        bits: 0.0,
+    };
+    // Padding that is written as well, at a stride that has no room for it: rows of a shuffle lie over those before, the last written stays.
+    let shuffled = || tiled.iter().map(|t| t.0).filter(|t| t.order == Order::Shuffled);
+    for (row, shape) in shuffled().flat_map(|x| shuffled().filter(move |y| y.row > x.row).map(move |y| (x.row, y))) {
+        let (written, wide, tall) = (Shape { row, ..shape }, shape.row, per.next_multiple_of(32));
+        let mut held = vec![None; memory(&shape).len()];
+        for f in 0..experts * tall * wide {
+            let (e, r, c) = (f / wide / tall, f / wide % tall, f % wide);
+            let cell = (r < per && c < cols).then_some((e * per + r) * cols + c);
+            held.get_mut(written.at(e, r, c)).into_iter().for_each(|x| *x = cell);
+        }
+        let words = format!(
+            " in a shuffle of 32 rows are written at a row stride of {row}, with padding of 1 to {wide} columns that lies over the next rows, and read at \
+             {wide}"
+        );
+        let bits = 9.0 + cost(row) + cost(wide);
+        all.push(Reading { memory: Arc::new(held), shape, words, bits, ..plain.clone() });
+    }
     // Some groups only.
-    let held = memory(&own);
     for of in [2usize, 4, 8].into_iter().filter(|of| *of <= cols) {
         for which in 0..of {
             for behind in [Behind::Zero, Behind::One] {
                 let number = if behind == Behind::Zero { 0 } else { 1 };
                 let words = format!(" are loaded where the group mod {of} is {which}; {number} stands for the others");
-                all.push(Reading {
-                    memory: held.clone(),
-                    shape: own,
-                    tall: g.tile.0,
-                    long: g.tile.1,
-                    per,
-                    behind,
-                    only: Some((of, which)),
-                    based: None,
-                    class: Class::ScaleIndex,
-                    words,
-                    bits: 7.0 + cost(of) + cost(which),
-                });
+                let (only, bits) = (Some((of, which)), 7.0 + cost(of) + cost(which));
+                all.push(Reading { behind, only, class: Class::ScaleIndex, words, bits, ..plain.clone() });
             }
         }
     }
@@ -307,21 +325,12 @@ fn readings(s: &System, side: Which) -> Vec<Reading> {
                 (Behind::Last, "the last one past the end"),
                 (Behind::Wrapped, "wrapped"),
             ] {
-                all.push(Reading {
-                    memory: held.clone(),
-                    shape: Shape { row, ..own },
-                    tall: g.tile.0,
-                    long: g.tile.1,
-                    per,
-                    behind,
-                    only: None,
-                    based: Some((based, cols)),
-                    class: Class::ScaleLayout,
-                    words: format!(
-                        " are read at a row stride of {row} instead of {cols} from the start of every {based} rows, {more}"
-                    ),
-                    bits: 7.0 + cost(based) + cost(row) + if behind == Behind::Zero { 0.0 } else { 0.5 },
-                });
+                let words = format!(
+                    " are read at a row stride of {row} instead of {cols} from the start of every {based} rows, {more}"
+                );
+                let bits = 7.0 + cost(based) + cost(row) + if behind == Behind::Zero { 0.0 } else { 0.5 };
+                let (shape, based) = (Shape { row, ..own }, Some((based, cols)));
+                all.push(Reading { shape, behind, based, words, bits, ..plain.clone() });
             }
         }
     }

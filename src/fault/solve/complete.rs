@@ -3,6 +3,7 @@
 //!
 //! A wrong first theory is refused after two or three elements: they contradict each other.
 
+use super::bias_experts;
 use super::output;
 use super::related;
 use super::scales;
@@ -176,6 +177,9 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
         if t.joined(f).is_some_and(|p| looks.iter().all(|l| s.fits(&p, l.i, l.j)) && s.explains(&p)) {
             found.extend(t.with(f));
         }
+    }
+    if looks.iter().zip(&v).all(|(l, v)| bias_experts::may(s, (l.i, l.j), *v)) {
+        found.extend(bias_experts::on_top(s, t).and_then(|b| t.with(&b)).filter(|p| s.explains(p)));
     }
     found.extend(ranged(s, t, looks));
     found

@@ -60,6 +60,11 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
         each(&|c, _| if c >= half { -((c - half) as f64) } else { c as f64 }),
     );
     add(Class::BitsReinterpreted, "read_as", format!("read as offset by {half}"), 2.0, each(&|c, _| c as f64 - half as f64));
+    if f.bits() == 4 {
+        // As for codes that stop at the negative of the largest.
+        let off = half - 1;
+        add(Class::BitsReinterpreted, "read_as", format!("read as offset by {off}"), 2.5, each(&|c, _| c as f64 - off as f64));
+    }
     add(Class::BitsReinterpreted, "sign_lost", "decoded without their sign".into(), 2.0, each(&|c, _| right[c % half].abs()));
     add(Class::BitsReinterpreted, "sign_flipped", "decoded with the other sign".into(), 2.5, each(&|_, x| -x));
     if f.bits() == 4 {

@@ -3,7 +3,7 @@
 use super::memory::OLD;
 use super::segment::lines;
 use super::system::{Region, System, Theory};
-use super::{holds, single};
+use super::{holds, one, single};
 use crate::fault::Class;
 use crate::parallel;
 use std::sync::Arc;
@@ -23,7 +23,11 @@ pub fn beside<'s>(s: &System<'s>, all: &[Theory]) -> Option<(System<'s>, Vec<The
     // What nobody wrote is right by no theory.
     other.probes.retain(|(i, _)| !rows[*i]);
     let may: Vec<Theory> = parallel::flat(all, |t| other.may_explain(t).then(|| t.clone()));
-    let (found, _) = single(&other, &may, false);
+    let (mut found, _) = single(&other, &may, false);
+    // What is looked for last is held to all elements, the unwritten ones among them: here those that decide are enough.
+    if found.is_empty() {
+        (found, _) = one(&other, &may, false, true);
+    }
     let groups: Vec<bool> = s.parts.iter().map(|p| p.k.is_empty() && !p.rows.is_empty()).collect();
     let region = Region { rows, cols: vec![true; s.cols], tiles: Vec::new(), words: format!("groups {}", lines(&groups)) };
     let words = format!("the rows of groups {}, which have no tokens, hold {OLD}: they are not written", lines(&groups));

@@ -1,6 +1,7 @@
 //! Theories of grouped products: which expert's weights every row met.
 
 use super::maps::cost;
+use super::row_lists;
 use super::segment::lines;
 use super::system::{System, Theory};
 use crate::fault::Class;
@@ -62,7 +63,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let nobodys = (0..s.rows).all(|i| !wrong[i] || map[i].is_none());
     let described = match nobodys {
         true => straddled(s, &wrong).or_else(|| if is_torn(s, &map) { None } else { describe(s, &map) }),
-        false => describe(s, &map),
+        false => describe(s, &map).or_else(|| row_lists::of(s, &map)),
     };
     let (words, bits) = match described {
         Some(found) => found,
@@ -246,6 +247,10 @@ impl Tokens {
         };
         let ((a, sa), (b, sb)) = (one(Which::A)?, one(Which::B)?);
         Some(Self { values: [a, b], scales: [sa, sb], k: s.k })
+    }
+    /// Decoded codes of a and of b, and their scales.
+    pub fn apart(self) -> ([Vec<f64>; 2], [Vec<Vec<f64>>; 2]) {
+        (self.values, self.scales)
     }
     /// The sums of the first k products of an element, by the scales of group `e`.
     fn prefix(&self, e: usize, i: usize, j: usize) -> Vec<f64> {

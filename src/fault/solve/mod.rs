@@ -20,9 +20,11 @@ pub mod batches;
 pub mod before_weights;
 pub mod behind;
 pub mod beyond;
+pub mod bias_experts;
 pub mod biases;
 pub mod bit_planes;
 pub mod borrows;
+pub mod both_stages;
 pub mod by_element;
 pub mod carried;
 pub mod chance;
@@ -38,6 +40,9 @@ pub mod edge;
 pub mod effective;
 pub mod elsewhere;
 pub mod empty_groups;
+pub mod expert_axes;
+pub mod expert_gains;
+pub mod expert_of_tile;
 pub mod expert_strides;
 pub mod expert_tiles;
 pub mod experts;
@@ -82,6 +87,7 @@ pub mod moved_tiles;
 #[cfg(test)]
 mod name_tests;
 pub mod nans;
+pub mod next_group;
 pub mod offsets;
 pub mod one_part;
 pub mod out_staged;
@@ -112,6 +118,8 @@ pub mod related;
 pub mod replay;
 pub mod reread;
 pub mod ring;
+pub mod row_blocks;
+pub mod row_lists;
 pub mod scale_blocks;
 pub mod scale_bytes;
 pub mod scale_experts;
@@ -194,6 +202,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(aligned::theories(s, side));
         all.extend(raw_bits::theories(s, side));
         all.extend(codes::addresses(s, side));
+        all.extend(row_blocks::theories(s, side));
         all.extend(registers::theories(s, side));
         all.extend(pooled::theories(s, side));
         all.extend(layouts::theories(s, side));
@@ -213,6 +222,8 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
     all.extend(expert_strides::theories(s));
+    all.extend(expert_of_tile::theories(s));
+    all.extend(expert_axes::theories(s));
     all.extend(scale_blocks::theories(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
@@ -412,6 +423,8 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| experts::scaled(s)),
         Box::new(|| scale_experts::theories(s)),
         Box::new(|| group_lists::theories(s)),
+        Box::new(|| expert_gains::theories(s)),
+        Box::new(|| bias_experts::theories(s)),
         Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
         Box::new(|| edge::spilled(s).into_iter().collect()),
@@ -420,6 +433,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| like(&|| carried::aside(s))),
         Box::new(|| like(&|| carried::alone(s))),
         Box::new(|| mixing(&|| stages::theories(s))),
+        Box::new(|| mixing(&|| both_stages::theories(s))),
         // Before cells are told one by one: powers of two fit many.
         Box::new(|| like(&|| atoms::parts(s))),
     ];
@@ -438,7 +452,8 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
-    let named = |t: &Theory| t.class != solved::NAMELESS && (!pairs || holds(s, t));
+    // Places that were found one by one, many of them, may have a formula.
+    let named = |t: &Theory| t.class != solved::NAMELESS && t.freedom <= FREE && (!pairs || holds(s, t));
     if !parallel::any(found.len(), &|n| named(&found[n])) {
         found.extend(rarer(s, pairs, again));
     }
@@ -470,7 +485,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 44] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 45] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -496,6 +511,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| fixed_codes::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
+        &|| next_group::theories(s),
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),

@@ -22,6 +22,37 @@ fn a_loop_counter_of_half_groups_is_told_for_both_operands() {
     assert!(got.1.contains("the last behind the last; of b as well"), "{}", got.1);
 }
 
+/// Scales in a shuffle of 32 rows, padded to so many columns of 1, written at a stride of `stored` and read at that of the padding.
+fn shuffled(stored: usize, chance: bool) -> (String, String) {
+    const K: usize = 288;
+    let (m, wide) = (72, 16);
+    let (a, b) = (codes(Format::E4m3, m, K, 32, false, 34), codes(Format::E4m3, N, K, K, false, 35));
+    let at = |r: usize, c: usize, row: usize| {
+        r % 32 / 16 + c % 8 / 4 * 2 + r % 16 * 4 + c % 4 * 64 + c / 8 * 256 + r / 32 * 32 * row
+    };
+    let mut memory = vec![1.0; 96 * wide + 512];
+    for (r, c) in (0..96).flat_map(|r| (0..wide).map(move |c| (r, c))) {
+        memory[at(r, c, stored)] = if r < m && c < 9 { scale(&a, r * 9 + c) } else { 1.0 };
+    }
+    let y = b.dequantize();
+    let x = a.clone();
+    let read = |i: usize, c: usize| {
+        if chance { scale(&x, (noise(i * 9 + c) * (m * 9) as f64) as usize) } else { memory[at(i, c, wide)] }
+    };
+    found(&Operand::Quantized(a.clone()), &b, None, Format::Bf16, |i, j, _| {
+        sum(K, |k| Format::E4m3.decode(u32::from(x.codes()[i * K + k])) * read(i, k / 32) * y[[j, k]])
+    })
+}
+
+#[test]
+fn padding_of_a_shuffle_that_lies_over_the_next_rows_is_told() {
+    let got = shuffled(9, false);
+    assert_eq!(got.0, "scale_layout:a.address", "{}", got.1);
+    assert!(got.1.contains("written at a row stride of 9, with padding of 1 to 16 columns"), "{}", got.1);
+    let got = shuffled(9, true);
+    assert_ne!(got.0, "scale_layout:a.address", "{}", got.1);
+}
+
 #[test]
 fn a_stride_that_holds_within_tiles_of_rows_is_told() {
     let (k_all, a, b) = (192, codes(Format::E4m3, M, 192, 32, false, 28), codes(Format::E4m3, N, 192, 192, false, 29));

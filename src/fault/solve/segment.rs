@@ -119,6 +119,16 @@ fn any_tiles(s: &System, wrong: usize) -> Option<(usize, usize, Vec<Tile>)> {
     whole_tiles(s, &SIDES)
 }
 
+/// The same, of however many of them, as a region.
+pub fn tiled(s: &System) -> Option<Region> {
+    let n = s.rows * s.cols;
+    let (height, width, tiles) = if n <= MANY { whole_tiles(s, &SIDES)? } else { return None };
+    let rows = (0..s.rows).map(|i| tiles.iter().any(|t| t.0.contains(&i))).collect();
+    let cols = (0..s.cols).map(|j| tiles.iter().any(|t| t.1.contains(&j))).collect();
+    let words = format!("{} of the tiles of {height}×{width}: {}", tiles.len(), places(&tiles));
+    Some(Region { rows, cols, tiles, words })
+}
+
 /// Elements side by side that an edge between wrong and right is told by, and how many of them have to change there.
 const EDGE: usize = 16;
 const CHANGES: usize = 12;

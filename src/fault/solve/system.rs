@@ -27,6 +27,9 @@ use std::sync::{Arc, OnceLock};
 /// From here on a factor of a product may be beyond f32.
 const OVERFLOWS: f64 = (1u128 << 96) as f64;
 
+/// From here down what a theory sums is held to its own bound, and not to that of the right sum.
+const TINY: f64 = 1.0 / 16.0;
+
 /// Multiply-adds of a product that is computed again for operands that are rounded.
 const ROUNDED: usize = 1 << 28;
 
@@ -410,7 +413,10 @@ impl<'s> System<'s> {
                     self.memo.as_ref().map_or_else(size, |memo| memo.size(at, size))
                 }
             };
-            let r = self.certain(at).max(self.relative * (size + self.bias.at(i, j).abs()));
+            let own = self.relative * (size + self.bias.at(i, j).abs());
+            // What sums next to nothing errs by next to nothing: the right sum's bound would leave room for anything small.
+            let nothing = t.size.is_some() && size <= TINY * self.magnitude(at);
+            let r = if nothing { own } else { self.certain(at).max(own) };
             (self.ideal[at] - self.bias.at(i, j), r + t.slack * self.ideal[at].abs())
         } else {
             let (sum, size) = self.sum(t, i, j);

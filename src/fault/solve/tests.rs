@@ -85,6 +85,18 @@ pub fn grouped_found(
     found_of((Op::GroupedGemm, Some(offs.to_vec())), a, b, None, out, |i, j, _| wrong(i, j))
 }
 
+/// The same with a bias of each expert, one after the other.
+pub fn grouped_biased_found(
+    a: &Operand,
+    b: &QTensor,
+    offs: &[usize],
+    bias: Vec<f32>,
+    out: Format,
+    wrong: impl Fn(usize, usize) -> f64,
+) -> (String, String) {
+    found_of((Op::GroupedGemm, Some(offs.to_vec())), a, b, Some(bias), out, |i, j, _| wrong(i, j))
+}
+
 /// The same of a gradient of weights whose groups sum the tokens up to these.
 pub fn wgrad_found(
     a: &Operand,
@@ -141,7 +153,7 @@ fn of_evidence<T>(
     let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, offs: offs.clone(), ..Args64::default() };
     let ideal = op::define(op, &Params::default(), &args).unwrap();
     let right: Vec<f64> = ideal.d.iter().copied().collect();
-    let bias = bias.map(|v| Tensor::new(Format::F32, 1, cols, v).unwrap());
+    let bias = bias.map(|v| Tensor::new(Format::F32, v.len() / cols, cols, v).unwrap());
     let operands = Operands { bias, offs, ..Operands::of(a.clone(), Some(Operand::Quantized(b.clone()))) };
     let integers = matches!(a, Operand::Quantized(q) if q.format().is_integer() && b.format() == Format::Int8);
     let inner = if integers { Inner::Int32 } else { Inner::F32Sequential };
