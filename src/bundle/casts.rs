@@ -341,9 +341,6 @@ impl<'b> Cast<'b> {
         if let Some(words) = amax_rows::earlier(self.x, self.tile, &used, &self.amax) {
             return Some((Class::AmaxScope, "out.amax_rows", words));
         }
-        if let Some(words) = amax_ahead::explain(self.x, self.tile, &used, &self.amax) {
-            return Some((Class::AmaxScope, "out.amax_over", words));
-        }
         if let Some(words) = amax_of::elsewhere(self.grid, &used, &self.amax) {
             return Some((Class::AmaxScope, "out.amax_of", words));
         }
@@ -358,6 +355,9 @@ impl<'b> Cast<'b> {
             .into_iter()
             .find(|w| known.iter().all(|g| near(used[*g], self.amax[(w.map)(g / grid_cols, g % grid_cols)])));
         let Some(way) = way else {
+            if let Some(words) = amax_ahead::explain(self.x, self.tile, &used, &self.amax) {
+                return Some((Class::AmaxScope, "out.amax_over", words));
+            }
             let (words, race) = chosen::misses(&used, &self.lanes())?;
             return Some((if race { Class::Race } else { Class::AmaxScope }, "out.amax_lanes", words));
         };

@@ -364,13 +364,13 @@ impl Decoded<'_> {
             return Some(found);
         }
         let solved: Vec<Option<(f64, f64)>> = groups.iter().map(|e| (e.finite > 0).then_some((e.low, e.high))).collect();
+        if let Some(found) = packed_scales::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>(), grid.1) {
+            return Some(found);
+        }
         if let Some(found) = over_places::explain(self.q, grid, &known, &holds) {
             return Some(found);
         }
         if let Some(found) = cut_scales::explain(&solved, self.q, grid.1) {
-            return Some(found);
-        }
-        if let Some(found) = packed_scales::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>(), grid.1) {
             return Some(found);
         }
         // One stored scale is one factor.

@@ -8,7 +8,7 @@ use super::function::{self, Point, quotient};
 use super::gains::Columns;
 use super::{
     Bundle, activation_steps, approximated, blank, curves, gates, limits, moments, norms, not_quantized, pieces, pitched,
-    rescaled, weights,
+    rescaled,
 };
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
@@ -268,10 +268,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         cell: &cell,
         right: &right,
     });
-    let solved = |norm: &norms::Norm| {
-        let strided = || norms::strided_gains::explain(norm);
-        norm.explain().or_else(strided).or_else(|| weights::explain(norm)).or_else(|| norm.otherwise())
-    };
+    let solved =
+        |norm: &norms::Norm| norm.explain().or_else(|| norms::strided_gains::explain(norm)).or_else(|| norm.otherwise());
     let apart = || norm.as_ref().and_then(solved);
     // Many formulas lie within a wide bound: of one that is not the result itself, what is solved of it comes first.
     let is_close = |words: &str| {

@@ -11,6 +11,8 @@ const MOST: usize = 512;
 /// Columns of another gamma or beta, at least.
 const WRONG: usize = 8;
 const SIGMAS: f64 = 5.0;
+/// What is said of a vector whose numbers are of no place that is known.
+pub const VECTOR: &str = "is another vector, the same in every row";
 
 /// A number of a column, and how far it may be off.
 type Solved = (f64, f64);
@@ -56,7 +58,7 @@ pub fn explain(norm: &Norm) -> Option<String> {
                 format!("{found} instead of {right} in column {j}")
             };
             let some: Vec<String> = wrong.iter().step_by(wrong.len().div_ceil(3)).map(shown).collect();
-            format!("{what} is another vector, the same in every row: {}", some.join(", "))
+            format!("{what} {VECTOR}: {}", some.join(", "))
         });
         Some(Some(format!("{}{place}", words.replace("{}", what))))
     };

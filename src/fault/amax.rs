@@ -344,8 +344,8 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         all.extend(one_of(rows, "some_rows", words, &|i, _, _| i + last >= rows));
         all.extend(one_of(cols, "some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
     }
-    // Of no part that chance would not make.
-    if all.iter().all(|p| p.chance >= LIKELY)
+    // A part that is seen alone may be the least of all: where there is one, that comes first.
+    if all.is_empty()
         && let Some((of, chance)) = amax_tiles::least(x, amax)
     {
         let words = match chance < LIKELY {
@@ -363,11 +363,8 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
                 .is_some_and(|((step, from), (every, first))| step > every && step % every == 0 && from % every == first)
         };
         let others: Vec<usize> = (1..all.len()).filter(|n| !all.iter().any(|of| inside(&all[*n], of))).collect();
-        for n in others.into_iter().take(OTHERS) {
-            let p = &all[n];
-            let one = if p.variant == "least_of_tiles" { format!(", or {}", p.of) } else { format!(", or of {} alone", p.of) };
-            all[0].words += &one;
-        }
+        let others: String = others.into_iter().take(OTHERS).map(|n| format!(", or of {} alone", all[n].of)).collect();
+        all[0].words += &others;
     }
     all
 }

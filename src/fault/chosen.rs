@@ -89,8 +89,6 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::AmaxScope, "out.amax_over", words)
     } else if let Some(words) = earlier_rows(&e, q, &blocks, (actual, right)) {
         (Class::AmaxScope, "out.amax_rows", words)
-    } else if let Some(words) = beside_groups(&e, q, &blocks, (actual, right)) {
-        (Class::AmaxScope, "out.amax_over", words)
     } else if let Some(words) = super::amax_of::elsewhere(q.granularity().grid(q.rows(), q.cols()), actual, right) {
         (Class::AmaxScope, "out.amax_of", words)
     } else if let Some(words) = of_amax_alone(&blocks, actual) {
@@ -114,6 +112,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         )
     } else if let Some(words) = part_of_row(&e, q, actual, right) {
         (Class::AmaxScope, "out.amax_part", words)
+    } else if let Some(words) = beside_groups(&e, q, &blocks, (actual, right)) {
+        (Class::AmaxScope, "out.amax_over", words)
     } else {
         return None;
     };

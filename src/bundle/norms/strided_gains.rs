@@ -7,6 +7,7 @@
 
 use super::{NEAR, Norm, SHARE};
 use crate::bundle::formula::EPS;
+use crate::bundle::weights;
 use crate::compare::digits;
 
 /// Rows, columns, those that take another gamma, and those that hold foreign numbers, at least.
@@ -20,8 +21,15 @@ const FAR: isize = 64;
 /// Columns that an eps is tried on before all are.
 const FEW: usize = 16;
 
-/// Which column takes whose gamma, in words.
+/// What gamma and beta each column takes, in words: those that are solved of every column, or whose gamma it is, where that is only said to be another vector.
 pub fn explain(norm: &Norm) -> Option<String> {
+    let solved = weights::explain(norm);
+    let strided = if solved.as_ref().is_none_or(|words| words.contains(weights::VECTOR)) { of_places(norm) } else { None };
+    strided.or(solved)
+}
+
+/// Which column takes whose gamma.
+fn of_places(norm: &Norm) -> Option<String> {
     let n = norm.gamma.len();
     let wrong = norm.right.iter().filter(|r| !**r).count();
     (norm.sampled.len() >= ROWS && n >= COLS && 3 * wrong >= norm.right.len()).then_some(())?;
@@ -126,7 +134,7 @@ mod tests {
             let m = if layer { average(&rows[i]) } else { 0.0 };
             (rows[i][j] - m) / (square(&rows[i], m) + eps).sqrt() * g(i, j) + if layer { beta(j) } else { 0.0 }
         };
-        with(op, &rows, &made, |norm: &Norm| explain(norm).unwrap_or_default())
+        with(op, &rows, &made, |norm: &Norm| of_places(norm).unwrap_or_default())
     }
 
     #[test]
