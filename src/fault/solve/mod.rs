@@ -452,10 +452,12 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
-    // Places that were found one by one, many of them, may have a formula.
-    let named = |t: &Theory| t.class != solved::NAMELESS && t.freedom <= FREE && (!pairs || holds(s, t));
+    let named = |t: &Theory| t.class != solved::NAMELESS && (!pairs || holds(s, t));
     if !parallel::any(found.len(), &|n| named(&found[n])) {
         found.extend(rarer(s, pairs, again));
+    } else if found.iter().all(|t| t.freedom > FREE) {
+        // Places that were found one by one, many of them, may have a formula.
+        found.extend(address::theories(s, false).iter().filter_map(|t| s.accept(t)));
     }
     // A factor of some tiles that no stored number has is nobody's.
     for t in found.iter_mut().filter(|t| t.fitted && t.operand == "out") {
