@@ -37,7 +37,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     // The tiles of some blocks may leave right ones in the rectangle around them.
-    let tiles = s.region.as_ref().filter(|r| r.tiles.is_empty()).and_then(|_| segment::tiled(s)).map(Arc::new);
+    let count = |v: &[bool]| v.iter().filter(|x| **x).count();
+    let holes = |t: &Region| t.tiles.iter().map(|(r, c)| r.len() * c.len()).sum::<usize>() < count(&t.rows) * count(&t.cols);
+    let rectangle = s.region.as_ref().filter(|r| r.tiles.is_empty());
+    let tiles = rectangle.and_then(|_| segment::tiled(s)).filter(holes).map(Arc::new);
     let region = tiles.clone().or_else(|| s.region.clone());
     let Some(map) = map(s, width, region.as_deref()) else { return Vec::new() };
     let mut t = theory(s, width, map);

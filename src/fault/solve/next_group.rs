@@ -180,8 +180,8 @@ mod tests {
     use crate::Format;
     use crate::fault::solve::tests::{codes, noise, sum, wgrad_found, wide};
 
-    const K: usize = 220;
-    const ENDS: [usize; 4] = [45, 130, 130, 220];
+    const K: usize = 260;
+    const ENDS: [usize; 4] = [45, 170, 170, 260];
     const M: usize = 12;
 
     /// What is said where a block of `width` is read `by(group)` tokens on, up to the end of the other group.
