@@ -40,7 +40,13 @@ pub fn pairs_of(tried: &Tried, all: &mut Vec<Theory>, fixed: usize) -> Option<(u
         return of(last);
     }
     if tried[last].0.is_rounded() {
-        return of(0).or_else(|| of(last));
+        // Two faults that the first elements alone allow hide those that make all of them of rounded operands.
+        let first = of(0);
+        let of_all = |(at, found): &(usize, Pairs)| match found {
+            Pairs::OfPlaces(_) => true,
+            Pairs::OfFaults(found) => parallel::any(found.len(), &|n| holds(&tried[*at].0, &found[n])),
+        };
+        return if first.as_ref().is_some_and(of_all) { first } else { of(last).filter(of_all).or(first) };
     }
     // What a larger bound refuses, a smaller one does.
     let loose = of(last)?;
@@ -307,8 +313,10 @@ impl Quick {
 #[cfg(test)]
 mod tests {
     use super::correlation;
-    use crate::Format;
-    use crate::fault::solve::tests::{codes, found, sum, wide};
+    use crate::fault::solve::tests::{codes, found, noise, sum, wide};
+    use crate::job::Operand;
+    use crate::tensor::round_to;
+    use crate::{Format, Tensor, Zero};
 
     #[test]
     fn codes_in_another_order_that_are_decoded_by_another_table_are_told() {
@@ -323,6 +331,26 @@ mod tests {
         });
         assert!(got.0.contains("pack_permute:b.") && got.0.contains("bits_reinterpreted:b."), "{}: {}", got.0, got.1);
         assert!(got.1.contains("offset by 8"), "{}", got.1);
+    }
+
+    /// Weights are rounded to f16 before they are multiplied; of few elements most would be the same without.
+    #[test]
+    fn two_faults_are_told_where_weights_are_rounded() {
+        let (rows, cols, k_all) = (6, 160, 384);
+        let v = (0..rows * k_all).map(|x| round_to(Format::F16, (4.0 * noise(3 * x + 5) - 2.0) as f32)).collect();
+        let a = Operand::High(Tensor::new(Format::F16, rows, k_all, v).unwrap());
+        let b = codes(Format::Uint4, cols, k_all, 64, true, 57);
+        let Zero::Integer(zero) = b.zero() else { panic!("whole zero points") };
+        let x = a.to_f64();
+        // Odd columns have the scale of the column before, and rows 4 and 5 read rows 0 and 1.
+        let value = |j: usize, k: usize| {
+            let (own, read) = (j * 6 + k / 64, j / 2 * 2 * 6 + k / 64);
+            let v = (f64::from(b.codes()[j * k_all + k]) - f64::from(zero[own])) * f64::from(b.scale_inv()[read]);
+            f64::from(round_to(Format::F16, v as f32))
+        };
+        let got = found(&a, &b, None, Format::F16, |i, j, _| sum(k_all, |k| x[[i % 4, k]] * value(j, k)));
+        assert!(got.0.contains("scale_shared:b.index") && got.0.contains(" + "), "{} {}", got.0, got.1);
+        assert!(got.1.contains("row (r / 2)·2") && got.1.contains("mod 4"), "{}", got.1);
     }
 
     #[test]
