@@ -53,7 +53,7 @@ pub fn explain(own: Act, s: f64, elements: &[Point]) -> Option<String> {
         let solve = |e: &Point, y: f64| {
             let (mut from, mut to) = (-1.0f64, 1.0);
             let of = |by: f64| made(own, e.x, e.x + by * s);
-            (of(from)?, of(to)?);
+            of(from).and(of(to))?;
             for _ in 0..40 {
                 let mid = 0.5 * (from + to);
                 if of(mid)? < y { from = mid } else { to = mid }

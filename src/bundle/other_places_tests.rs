@@ -90,7 +90,7 @@ fn exchanged_bytes_of_a_transposed_copy_are_named() {
     let scale = x.data().iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0;
     let code = |v: &f32| Format::E4m3.encode(f64::from(v / scale), Rounding::NearestEven, Overflow::Saturate) as u8;
     let codes: Vec<u8> = x.data().iter().map(code).collect();
-    let from = |r: usize| if r / 4 % 2 == 0 && matches!(r % 4, 1 | 2) { r ^ 3 } else { r };
+    let from = |r: usize| if (r / 4).is_multiple_of(2) && matches!(r % 4, 1 | 2) { r ^ 3 } else { r };
     let copy = (0..rows * cols).map(|at| codes[from(at % rows) * cols + at / rows]).collect();
     let mut w = Writer::new("cast");
     w.values("a", &[rows, cols], &x).raw("out.codes", Dtype::F8_E4M3, &[rows, cols], codes);
@@ -182,8 +182,11 @@ fn activations_of_other_values_are_named() {
     assert!(words.contains(", in columns 0 … 47; and columns 48 … 63 hold numbers that have nothing to do"), "{words}");
 }
 
+/// Of an element at a row and a column, by the mean and divisor of any row.
+type OfMoments<'a> = &'a dyn Fn(&dyn Fn(usize) -> (f64, f64), usize, usize) -> f64;
+
 /// A norm of 36 rows of 95 by its mean and divisor of row i, gamma and beta; in bf16 values.
-fn norm(op: &str, eps: &str, y: &dyn Fn(&dyn Fn(usize) -> (f64, f64), usize, usize) -> f64) -> Writer {
+fn norm(op: &str, eps: &str, y: OfMoments) -> Writer {
     let (rows, cols) = (36usize, 95usize);
     let (x, gamma, beta) = norm_values();
     let by: f64 = eps.parse().unwrap();

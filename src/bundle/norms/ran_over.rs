@@ -29,7 +29,7 @@ pub fn explain(norm: &Norm) -> Option<String> {
     wrong().for_each(|at| is_row[at / n] = true);
     let mut shown = Vec::new();
     let mut is_col = vec![false; n];
-    for c in 0..=last {
+    for (c, is_col) in is_col.iter_mut().enumerate().take(last + 1) {
         let rows: Vec<usize> = (1..count).filter(|i| !norm.right[i * n + c]).collect();
         if rows.is_empty() {
             continue;
@@ -37,7 +37,7 @@ pub fn explain(norm: &Norm) -> Option<String> {
         let by = |d: usize| behind(norm, c, &rows, d);
         // What the row's own statistics make is another gamma.
         let (g, b) = by(1).filter(|_| by(0).is_none())?;
-        is_col[c] = true;
+        *is_col = true;
         shown.push(match norm.layer() {
             true => format!("{} and {}", digits::apart([g])[0], digits::apart([b])[0]),
             false => digits::apart([g])[0].clone(),

@@ -27,7 +27,7 @@ pub fn on_top(s: &System, t: &Theory) -> Option<Theory> {
     (!s.alone && plain && (2..=EXPERTS).contains(&n) && n == s.parts.len() && s.bias.any()).then_some(())?;
     let mut map: Vec<usize> = (0..n).collect();
     let mut moved = Vec::new();
-    for e in 0..n {
+    for (e, is) in map.iter_mut().enumerate() {
         let p = &s.parts[e];
         // Rows of weight 0 have no bias.
         let places: Vec<(usize, usize)> = spread_of(p.rows.len() * s.cols, LOOKS)
@@ -53,7 +53,7 @@ pub fn on_top(s: &System, t: &Theory) -> Option<Theory> {
         let same = |x: usize| (0..s.cols).all(|j| s.bias.of_expert(x, j) == s.bias.of_expert(left[0], j));
         (places.is_empty() || left[0] == e || places.len() >= LEAST && left.iter().all(|x| same(*x))).then_some(())?;
         if !places.is_empty() && left[0] != e {
-            map[e] = left[0];
+            *is = left[0];
             moved.push(e);
         }
     }

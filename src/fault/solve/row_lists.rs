@@ -74,7 +74,7 @@ mod tests {
         for (e, end) in ENDS.iter().enumerate() {
             for i in begin(e)..*end {
                 let at = e * 12 + i - begin(e);
-                let keeps = held[at].is_none() || at % 2 == 0;
+                let keeps = held[at].is_none() || at.is_multiple_of(2);
                 if keeps {
                     held[at] = Some(i);
                 }
