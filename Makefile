@@ -46,7 +46,7 @@ clippy:
 
 # Unit tests with overflow checks and debug assertions: this crate only, beside the dependencies that the program has.
 OF_CRATE = profile.release.package.qassay
-CHECKED = --release --config '$(OF_CRATE).opt-level=1' --config '$(OF_CRATE).codegen-units=64' --config '$(OF_CRATE).strip="none"' \
+CHECKED = --release --config '$(OF_CRATE).codegen-units=64' --config '$(OF_CRATE).strip="none"' \
 	--config '$(OF_CRATE).overflow-checks=true' --config '$(OF_CRATE).debug-assertions=true'
 unit:
 	cargo test $(CHECKED) --lib --features notebook

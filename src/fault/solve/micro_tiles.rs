@@ -83,9 +83,10 @@ mod tests {
         assert_eq!(got.0, "pack_permute:b.micro_tiles", "{}", got.1);
         let words = "lie row by row in panels of 8 rows × 32 of K and are read in small tiles of 8 rows × 4 of K";
         assert!(got.1.contains(words), "{}", got.1);
-        let got = with(&|r, c| ((r * 32 + c) % 32 / 4, (r * 32 + c) / 32 * 4 + c % 4));
+        // Tiles of 8 × 8: of 8 × 4, which hold as much as a row of the panel, both ways are one.
+        let got = with(&|r, c| ((r * 32 + c) % 64 / 8, (r * 32 + c) / 64 * 8 + c % 8));
         assert!(
-            got.1.contains("lie in small tiles of 8 rows × 4 of K in panels") && got.1.contains("are read row by row"),
+            got.1.contains("lie in small tiles of 8 rows × 8 of K in panels") && got.1.contains("are read row by row"),
             "{}",
             got.1
         );

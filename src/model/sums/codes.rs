@@ -3,8 +3,8 @@
 use super::{BINS, Line, Lines, exponent};
 use crate::Format;
 
-/// Magnitudes of a format of 8 bits, at most, and zero before them.
-const MOST: usize = 129;
+/// Magnitudes of a format of 8 bits, at most, and zero before them: e8m0 has no signs.
+const MOST: usize = 256;
 
 /// The magnitudes of a format of 8 bits and fewer that are neither zero nor special, ascending.
 pub(crate) struct Magnitudes {
