@@ -75,46 +75,58 @@ def client(nb, path, folder, kernel=None):
     return NotebookClient(nb, km=kernel, timeout=LIMIT_ONE, kernel_name=name, resources=where, record_timing=False)
 
 
+class Kernel:
+    """A Rust kernel and its folder. It serves one notebook after the other."""
+
+    def __init__(self, folder, nb, path):
+        self.folder, self.last = folder, None
+        self.manager = client(nb, path, folder).create_kernel_manager()
+
+    def execute(self, nb, path):
+        """`:clear` first. Then Cargo.lock is there again: a kernel that starts builds a crate without dependencies, and cargo forgets the versions."""
+        clear = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(":clear")], metadata=nb.metadata)
+        for one in (clear, nb):
+            self.quiet()
+            self.last = client(one, path, self.folder, self.manager)
+            self.last.execute()
+
+    def quiet(self):
+        """Ends the channels of the last client."""
+        if self.last is not None and self.last.kc is not None:
+            self.last.kc.stop_channels()
+        self.last = None
+
+    def close(self):
+        self.quiet()
+        if self.manager.has_kernel:
+            run_sync(self.manager.shutdown_kernel)(now=True)
+
+
 class Lane:
-    """The Rust kernel of this process, its folder and the client that spoke with it last."""
+    """The Rust kernel of this process, in a copy of the seed."""
 
-    kernel, last = None, None
-
-    @classmethod
-    def folder(cls):
-        return SEED.with_name(f"lane-{os.getpid()}")
+    kernel = None
 
     @classmethod
     def execute(cls, nb, path):
         if cls.kernel is None:
-            shutil.rmtree(cls.folder(), ignore_errors=True)
-            shutil.copytree(SEED, cls.folder(), symlinks=True)
-            cls.kernel = client(nb, path, cls.folder()).create_kernel_manager()
+            folder = SEED.with_name(f"lane-{os.getpid()}")
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(SEED, folder, symlinks=True)
+            cls.kernel = Kernel(folder, nb, path)
             multiprocessing.util.Finalize(None, cls.close, exitpriority=1)
         try:
-            clear = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(":clear")], metadata=nb.metadata)
-            for one in (clear, nb):
-                cls.quiet()
-                cls.last = client(one, path, cls.folder(), cls.kernel)
-                cls.last.execute()
+            cls.kernel.execute(nb, path)
         except (CellTimeoutError, DeadKernelError):
             cls.close()
             raise
 
     @classmethod
-    def quiet(cls):
-        """Ends the channels of the last client."""
-        if cls.last is not None and cls.last.kc is not None:
-            cls.last.kc.stop_channels()
-        cls.last = None
-
-    @classmethod
     def close(cls):
         kernel, cls.kernel = cls.kernel, None
-        cls.quiet()
-        if kernel is not None and kernel.has_kernel:
-            run_sync(kernel.shutdown_kernel)(now=True)
-        shutil.rmtree(cls.folder(), ignore_errors=True)
+        if kernel is not None:
+            kernel.close()
+            shutil.rmtree(kernel.folder, ignore_errors=True)
 
 
 def compile_library(path):
@@ -122,7 +134,9 @@ def compile_library(path):
     begun, used = time.monotonic(), processor()
     nb = nbformat.read(path, as_version=4)
     nb.cells = [cell for cell in nb.cells if cell.cell_type == "code"][:1]
-    client(nb, path, SEED).execute()
+    kernel = Kernel(SEED, nb, path)
+    kernel.execute(nb, path)
+    kernel.close()
     print(f"library in {time.monotonic() - begun:.0f} s, {processor() - used:.0f} s of processor time", flush=True)
 
 
