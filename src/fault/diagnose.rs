@@ -404,3 +404,34 @@ fn finding(t: &Tried, scene: &Scene) -> Finding {
         freedom: t.freedom,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits of what is left, whether that is nothing, bits of parameters, whether one was taken from the result.
+    fn tried((left, exact): (f64, bool), bits: f64, fitted: bool) -> Tried {
+        let fit = Fit { share: 1.0, outside: 0, misses: 0.0, allowed: 1.0, exact, bits: left };
+        Tried { what: What::Known(Vec::new()), fit, prediction: None, fitted, freedom: usize::from(fitted), bits }
+    }
+
+    /// The parameters of those that say the same, in the order in which they are told.
+    fn told(all: &[Tried]) -> Vec<f64> {
+        let mut alike: Vec<&Tried> = all.iter().collect();
+        simplest_first(&mut alike);
+        alike.iter().map(|t| t.bits).collect()
+    }
+
+    #[test]
+    fn of_what_leaves_the_same_noise_the_simplest_is_told_first() {
+        let rounded = |left: f64| (left, false);
+        let all = [tried(rounded(100.0), 9.0, false), tried(rounded(150.0), 3.0, false), tried(rounded(120.0), 5.0, false)];
+        assert_eq!(told(&all), [3.0, 5.0, 9.0]);
+        let all = [tried(rounded(100.0), 9.0, false), tried(rounded(300.0), 3.0, false)];
+        assert_eq!(told(&all), [9.0, 3.0], "three times as much is not the same noise");
+        let all = [tried(rounded(100.0), 9.0, false), tried(rounded(100.0), 3.0, true)];
+        assert_eq!(told(&all), [9.0, 3.0], "a number of the result's makes any noise small");
+        let all = [tried((0.0, true), 9.0, false), tried(rounded(5.0), 3.0, false)];
+        assert_eq!(told(&all), [9.0, 3.0], "what makes every bit is told first");
+    }
+}

@@ -14,6 +14,9 @@ const LANES: [(&str, [usize; 8]); 4] = [
     (", backwards", [7, 6, 5, 4, 3, 2, 1, 0]),
 ];
 
+/// Rows of tiles that are no longer small.
+const SMALL: usize = 8;
+
 /// Where words of several codes lie: along K or along the rows, and which index of words runs fastest.
 #[derive(Clone, Copy, PartialEq)]
 struct Packed {
@@ -87,14 +90,15 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         }
     }
     // Tiles of rows × K, tile after tile along K, then along the rows; or along the rows first.
-    let highs = [1usize, 8, 16, 32, 64, 128];
+    let highs = [2usize, 4, 8, 16, 32, 64, 128];
     let deeps = [8usize, 16, 32, 64, 128];
     let fits = |(h, d): &(usize, usize)| per.is_multiple_of(*h) && cols.is_multiple_of(*d) && *h <= per && *d <= cols;
     let mut tiles: Vec<(usize, usize)> = highs.into_iter().flat_map(|h| deeps.map(|d| (h, d))).filter(fits).collect();
-    // Row after row is one layout, whatever the depth.
-    tiles.retain(|t| t.0 > 1);
     tiles.insert(0, (1, cols));
-    for (stored, read) in tiles.iter().flat_map(|a| tiles.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b) {
+    // The small ones of a vector's instruction lie in panels of as many rows.
+    let apart = |a: usize, b: usize| a != b && a.min(b) > 1 && a.min(b) < SMALL;
+    let pairs = tiles.iter().flat_map(|a| tiles.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b && !apart(a.0, b.0));
+    for (stored, read) in pairs {
         let of = |(h, d): (usize, usize)| {
             if h == 1 { "row by row".to_string() } else { format!("in tiles of {h} rows × {d} of K") }
         };
@@ -221,5 +225,33 @@ mod tests {
         assert!(got.1.contains("16 rows × 64 of K, stored column by column in each tile and read row by row"), "{}", got.1);
         let got = with(&|r, c| ((c * 16 + r) / 64, (c * 16 + r) % 64));
         assert!(got.1.contains("16 rows × 64 of K, stored row by row in each tile and read column by column"), "{}", got.1);
+    }
+
+    #[test]
+    fn panels_that_are_read_in_small_tiles_are_told() {
+        const K: usize = 160;
+        let (a, b) = (wide(M, K), codes(Format::Int8, N, K, K, false, 73));
+        let x = a.to_f64();
+        // In panels of 4 rows × 32 of K.
+        let with = |from: &dyn Fn(usize, usize) -> (usize, usize)| {
+            found(&a, &b, None, Format::Bf16, |i, j, _| {
+                sum(K, |k| {
+                    let (r, c) = from(j % 4, k % 32);
+                    let code = b.codes()[(j / 4 * 4 + r) * K + k / 32 * 32 + c] as i8;
+                    x[[i, k]] * f64::from(code) * f64::from(b.scale_inv()[j])
+                })
+            })
+        };
+        // Tiles of 4 × 16, which hold as much as two rows of the panel.
+        let got = with(&|r, c| ((c / 16 * 64 + r * 16 + c % 16) / 32, (c / 16 * 64 + r * 16 + c % 16) % 32));
+        assert_eq!(got.0, "pack_permute:b.tiles", "{}", got.1);
+        let words = "stored in tiles of 4 rows × 32 of K and read in tiles of 4 rows × 16 of K";
+        assert!(got.1.contains(words), "{}", got.1);
+        let got = with(&|r, c| ((r * 32 + c) % 64 / 16, (r * 32 + c) / 64 * 16 + c % 16));
+        let words = "stored in tiles of 4 rows × 16 of K and read in tiles of 4 rows × 32 of K";
+        assert!(got.1.contains(words), "{}", got.1);
+        // No order of small tiles.
+        let got = with(&|r, c| ((r * 3 + c) % 4, (c * 7 + r) % 32));
+        assert_ne!(got.0, "pack_permute:b.tiles", "{}", got.1);
     }
 }

@@ -81,7 +81,6 @@ pub mod memo;
 pub mod memory;
 pub mod met;
 pub mod met_again;
-pub mod micro_tiles;
 pub mod mixed;
 pub mod moved_tiles;
 #[cfg(test)]
@@ -487,7 +486,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 45] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 44] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -506,7 +505,6 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| starts::theories(s),
         &|| divisors::theories(s),
         &|| layouts::turned(s),
-        &|| micro_tiles::theories(s),
         &|| group_rows::theories(s),
         &|| bit_planes::theories(s),
         &|| decoded_ranges::theories(s),
