@@ -8,6 +8,7 @@
 use super::casts::Named;
 use crate::QTensor;
 use crate::fault::Class;
+use itertools::Itertools;
 
 /// Sub-blocks of a super-block.
 const SIZES: [usize; 3] = [16, 8, 32];
@@ -65,9 +66,7 @@ pub fn explain(solved: &[Option<(f64, f64)>], q: &QTensor, cols: usize) -> Optio
                 let raw = stored[g] + bias;
                 if upper { raw >> (bits - kept) } else { raw & ((1 << kept) - 1) }
             };
-            let mut zeros = vec![bias, 1 << (kept - 1), 0];
-            zeros.dedup();
-            for zero in zeros {
+            for zero in [bias, 1 << (kept - 1), 0].into_iter().unique() {
                 let is = |p: usize, m: usize| (0..blocks).all(|b| given[b * n + p].is_none_or(|k| k == part(b * n + m) - zero));
                 let place = |p: usize| {
                     let told = (0..blocks).filter(|b| given[b * n + p].is_some()).count();

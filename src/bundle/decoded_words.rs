@@ -5,17 +5,14 @@
 //! vector w of v results  ◄──  vector w / d of the codes (d of them are alike), vector w·d, or v codes from element w·s on
 //! ```
 
+use super::readings::Held;
 use crate::QTensor;
 use crate::fault::Class;
 
 /// Codes of a vector, how many vectors one number counts.
 const VECTORS: [usize; 5] = [4, 8, 16, 2, 1];
 const TIMES: [usize; 5] = [4, 2, 8, 16, 32];
-/// Elements whose code is known, at least, and the share that a way has to make.
-const LEAST: usize = 64;
-const SHARE: f64 = 0.98;
-/// Wrong elements that a way is tried on before all are, and of how many one has to be known.
-const FEW: usize = 64;
+/// Of so many wrong elements the code of one has to be known.
 const KNOWN: usize = 6;
 
 /// How the codes are read, in words. `is`: whether an element is this code, at this place of the codes, by the scale of this element.
@@ -25,7 +22,7 @@ pub fn explain(
     wrong: &[usize],
 ) -> Option<(Class, &'static str, String)> {
     let (n, cols) = (q.codes().len(), q.cols());
-    let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW).max(1)).collect();
+    let held = Held::of(wrong, n)?;
     // Addresses over the whole tensor, or within each row; scales of the result's place, or of the code's.
     for (per, own) in [(n, true), (cols, true), (n, false), (cols, false)] {
         for v in VECTORS {
@@ -45,19 +42,8 @@ pub fn explain(
                         };
                         (k < per).then_some(row + k)
                     };
-                    let share = |all: &mut dyn Iterator<Item = usize>| {
-                        let (mut known, mut hit) = (0usize, 0usize);
-                        for (at, from) in all.filter_map(|at| Some((at, source(at)?))) {
-                            (known, hit) = (known + 1, hit + usize::from(is(at, from, if own { at } else { from })));
-                        }
-                        (known, hit as f64 >= SHARE * known as f64)
-                    };
-                    let (known, some) = share(&mut few.iter().copied());
-                    if known == 0 || !some {
-                        continue;
-                    }
-                    let (known, all) = share(&mut wrong.iter().copied());
-                    if known < LEAST || KNOWN * known < wrong.len() || !all || !share(&mut (0..n)).1 {
+                    let made = |at: usize| source(at).map(|from| is(at, from, if own { at } else { from }));
+                    if !held.made_by(KNOWN, &made) {
                         continue;
                     }
                     let what = if v == 1 { "element w".to_string() } else { format!("vector w of {v} elements") };

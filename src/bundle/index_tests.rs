@@ -194,3 +194,25 @@ fn a_bit_that_is_packed_apart_and_read_from_another_code_is_named() {
     // Another one in each row.
     assert!(!found(&five_bits(|i, x| (x * 7 + 11 * i) % 256)).1.contains("bit_order"));
 }
+
+/// A gradient of three experts' weights of two columns: as many rows of b as no expert has.
+#[test]
+fn a_gradient_of_fewer_columns_than_groups_is_diagnosed() {
+    let (m, n, k) = (24usize, 2usize, 96usize);
+    let (a, b): (Vec<u8>, Vec<u8>) = ((0..m * k).map(|at| fp8(31, at)).collect(), (0..n * k).map(|at| fp8(32, at)).collect());
+    let value = |c: u8| Format::E4m3.decode(u32::from(c));
+    let scales = [0.5f32, 1.0, 1.5];
+    // Its columns are exchanged.
+    let one = |x: usize| {
+        let (e, i, j) = (x / (m * n), x / n % m, x % n);
+        let sum: f64 = (32 * e..32 * e + 32).map(|t| value(a[i * k + t]) * value(b[(1 - j) * k + t])).sum();
+        (sum * f64::from(scales[e])) as f32
+    };
+    let mut w = Writer::new("grouped_gemm_wgrad");
+    w.raw("a.codes", Dtype::F8_E4M3, &[m, k], a.clone()).raw("b.codes", Dtype::F8_E4M3, &[n, k], b.clone());
+    w.f32s("a.scale_inv", &[3], &scales).f32s("b.scale_inv", &[3], &[1.0; 3]).i32s("offs", &[3], &[32, 64, 96]);
+    w.f32s("out", &[3, m, n], &(0..3 * m * n).map(one).collect::<Vec<_>>());
+    let found = found(&w);
+    assert_eq!(found.0, Verdict::Fail, "{}", found.1);
+    assert!(!found.2.is_empty(), "it says something");
+}

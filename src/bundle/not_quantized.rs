@@ -24,16 +24,19 @@ const MORE: f64 = 0.005;
 
 /// What a result says of x/s − x̂/s, as a function that rises with x. `None`: nothing.
 type Made = fn(Act, f64, f64) -> Option<f64>;
-const WAYS: [(&str, Made); 3] = [
+/// In words, what is made, and whether it falls with the gate where the code is negative.
+const WAYS: [(&str, Made, bool); 3] = [
     // Below −1 an activation does not rise everywhere.
-    ("values before they are quantized are read, and not their codes", |own, _, x| (x > -1.0).then(|| act(own, x))),
+    ("values before they are quantized are read, and not their codes", |own, _, x| (x > -1.0).then(|| act(own, x)), false),
     (
         "the factor in front of the gate is the value before it is quantized, and in the gate is the code times its scale",
         |own, x0, x| Some(x * gate(own, x0)),
+        false,
     ),
     (
         "in the gate is the value before it is quantized, and the factor in front of it is the code times its scale",
         |own, x0, x| Some(x0.abs() * gate(own, x)).filter(|_| x0 != 0.0),
+        true,
     ),
 ];
 
@@ -48,7 +51,7 @@ pub fn explain(own: Act, s: f64, elements: &[Point]) -> Option<String> {
     let end = elements.iter().map(|e| e.x.abs()).fold(0.0, f64::max) - 0.5 * s;
     let inside: Vec<&Point> = elements.iter().filter(|e| e.x.abs() < end && e.low.is_finite() && e.high.is_finite()).collect();
     let some: Vec<&Point> = inside.iter().copied().step_by(inside.len().div_ceil(MOST).max(1)).collect();
-    let (words, _) = WAYS.into_iter().find(|(words, made)| {
+    let (words, ..) = WAYS.into_iter().find(|(_, made, falls)| {
         // Half a step beyond both ends, in steps: what is outside says no.
         let solve = |e: &Point, y: f64| {
             let (mut from, mut to) = (-1.0f64, 1.0);
@@ -60,8 +63,7 @@ pub fn explain(own: Act, s: f64, elements: &[Point]) -> Option<String> {
             }
             Some(0.5 * (from + to))
         };
-        // What multiplies a gate of a negative number falls with it.
-        let turned = |e: &Point| words.starts_with("in the gate") && e.x < 0.0;
+        let turned = |e: &Point| *falls && e.x < 0.0;
         let ends = |e: &&Point| {
             let (low, high) = if turned(e) { (-e.high, -e.low) } else { (e.low, e.high) };
             Some((solve(e, low)?, solve(e, high)?)).filter(|(a, b)| b - a < NARROW)

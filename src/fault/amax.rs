@@ -391,7 +391,7 @@ pub fn seen(scene: &Scene) -> Vec<Finding> {
 /// An amax over the rows behind the last as well: a tile that is not masked holds zero sums there, and adds the bias to them.
 fn of_rows_behind(scene: &Scene, amax: f32) -> Option<Finding> {
     let job = scene.evidence.job;
-    let bias = job.operands.bias.as_ref().filter(|_| job.op.is_product())?;
+    let bias = job.operands.bias.as_ref().filter(|_| job.op == Op::Gemm)?;
     let judged = scene.evidence.judged.first()?;
     let most = judged.bound.ideal().iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let rows = judged.actual.len() / judged.cols.max(1);

@@ -5,7 +5,7 @@
 //! columns a … b of every wrong row:  y = γ·(x − s)/d + β        s: Σ over some columns of (x − μ)², of x², of x, or its mean;  d: right
 //! ```
 
-use super::segments::{LEAST, PARTIAL, PARTS, Part, divisor_is, mean_is};
+use super::segments::{CHANCE, LEAST, PARTIAL, PARTS, Part, divisor_is, mean_is};
 use super::{Norm, SHARE, Weights};
 use crate::fault::solve::segment::lines;
 
@@ -47,7 +47,9 @@ pub fn explain(norm: &Norm) -> Option<String> {
         (divisor_is(&p, norm.divisor(x)) && !mean_is(&p, norm.center(x))).then_some(p)
     };
     let parts = rows.iter().map(part).collect::<Option<Vec<Part>>>()?;
-    let widths = (1..=PARTIAL).filter(|k| n.is_multiple_of(*k) && n / k >= LEAST).map(|k| n / k);
+    let widths: Vec<usize> = (1..=PARTIAL).filter(|k| n.is_multiple_of(*k) && n / k >= LEAST).map(|k| n / k).collect();
+    let candidates = NUMBERS.len() * widths.iter().map(|width| n / width).sum::<usize>();
+    (chance(&parts, candidates) <= CHANCE).then_some(())?;
     let found = widths.into_iter().find_map(|width| {
         (0..n).step_by(width).find_map(|from| {
             let is = |p: &Part, of: fn(&[f64], f64) -> f64| {
@@ -67,8 +69,15 @@ pub fn explain(norm: &Norm) -> Option<String> {
     ))
 }
 
+/// How likely one of so many numbers is the mean of every part by chance: each is anywhere up to the largest of these means.
+fn chance(parts: &[Part], candidates: usize) -> f64 {
+    let size = parts.iter().fold(f64::MIN_POSITIVE, |m, p| m.max(p.line.mean.abs()));
+    parts.iter().fold(candidates as f64, |chance, p| chance * (2.0 * p.line.off_mean / size).min(1.0))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::Line;
     use super::super::by_hand::{EPS, average, beta, gamma, rows, square, with};
     use super::*;
     use crate::op::Op;
@@ -106,5 +115,17 @@ mod tests {
         );
         assert_eq!(said(&|i| i < 3, &|x, _| square(&x[..24], average(x))), "", "three rows");
         assert_eq!(said(&|_| false, &|x, _| average(x)), "");
+    }
+
+    /// A coarse result of few rows has a mean that one of many numbers is near to.
+    #[test]
+    fn the_fewer_the_rows_and_the_coarser_they_are_the_likelier_is_chance() {
+        let parts = |rows: usize, off_mean: f64| -> Vec<Part> {
+            let line = |row: usize| Line { p: 1.0, mean: 0.5 + 0.1 * row as f64, off_p: 0.0, off_mean, made: (1.0, 1.0) };
+            (0..rows).map(|row| Part { row, from: 0, to: 32, line: line(row) }).collect()
+        };
+        assert!(chance(&parts(4, 1e-4), 400) < CHANCE);
+        assert!(chance(&parts(4, 0.05), 400) > CHANCE);
+        assert!(chance(&parts(12, 0.05), 400) < CHANCE);
     }
 }

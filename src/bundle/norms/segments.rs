@@ -21,7 +21,7 @@ pub const PARTIAL: usize = 32;
 /// Parts that the numbers of another row's part are told by, at least.
 const OTHERS: usize = 4;
 /// How likely partial sums may fit by chance.
-const CHANCE: f64 = 1e-3;
+pub(super) const CHANCE: f64 = 1e-3;
 /// Parts that are told.
 const SHOWN: usize = 4;
 

@@ -28,7 +28,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             if sides.iter().any(|side| s.given(*side).rows < 2) {
                 continue;
             }
-            let read: Option<Vec<At>> = sides.iter().map(|side| read(&given, s.parts.len(), *side, baked)).collect();
+            let read: Option<Vec<At>> = sides.iter().map(|side| read(&given, s.experts(*side), *side, baked)).collect();
             let Some(read) = read else { continue };
             let names: Vec<&str> = sides.iter().map(|side| side.name()).collect();
             let words = format!(
@@ -49,9 +49,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
 }
 
 /// What one operand is at rows of another length; of groups along K these lie behind each other too. `None`: its groups are no part of that length.
-fn read(given: &[Arc<Given>; 2], parts: usize, side: Which, baked: usize) -> Option<At> {
+fn read(given: &[Arc<Given>; 2], experts: usize, side: Which, baked: usize) -> Option<At> {
     let g = given[usize::from(side == Which::B)].clone();
-    let experts = if side == Which::B { parts.max(1) } else { 1 };
     let (per, k_all, (tall, group), cols) = (g.rows / experts, g.k, g.tile, g.grid.1);
     let grouped = g.q.is_some() && cols > 1;
     (!grouped || baked.is_multiple_of(group)).then_some(())?;

@@ -39,7 +39,9 @@ pub fn theories(s: &System) -> Vec<Theory> {
     // The tiles of some blocks may leave right ones in the rectangle around them.
     let count = |v: &[bool]| v.iter().filter(|x| **x).count();
     let holes = |t: &Region| t.tiles.iter().map(|(r, c)| r.len() * c.len()).sum::<usize>() < count(&t.rows) * count(&t.cols);
-    let rectangle = s.region.as_ref().is_none_or(|r| r.tiles.is_empty());
+    // Where most is wrong they do not.
+    let area = s.region.as_ref().map_or(s.rows * s.cols, |r| count(&r.rows) * count(&r.cols));
+    let rectangle = s.region.as_ref().is_none_or(|r| r.tiles.is_empty()) && 10 * count(&s.is_wrong) < 9 * area;
     let tiles = rectangle.then(|| segment::tiled(s)).flatten().filter(holes).map(Arc::new);
     let region = tiles.clone().or_else(|| s.region.clone());
     let Some(map) = map(s, width, region.as_deref()) else { return Vec::new() };

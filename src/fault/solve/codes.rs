@@ -26,7 +26,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
         return Vec::new();
     }
     let (rows, k_all, n) = (g.rows, g.k, g.rows * g.k);
-    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    let experts = s.experts(side);
     let per = rows / experts.max(1);
     // Codes are packed and permuted; values are read as they lie.
     let (what, unlikely) = if g.q.is_some() { ("codes", 0.0) } else { ("values", 6.0) };

@@ -150,8 +150,8 @@ fn by_formula(s: &System, known: &[(usize, (f64, f64))]) -> Option<(Theory, Vec<
     };
     let alpha = largest(s, Which::A).zip(largest(s, Which::B)).map(|(x, y)| x * y / (NVFP4 * NVFP4));
     let once = "the product of both scales of the group is applied once more".to_string();
-    let (words, bits, c) = if fits(1.0) {
-        (once, 6.0, 1.0)
+    let (words, bits, c, slack) = if fits(1.0) {
+        (once, 6.0, 1.0, 0.0)
     } else if let Some(c) = alpha.filter(|c| fits(*c)) {
         let of = short(1.0 / c, 1e-3 / c);
         (
@@ -160,6 +160,7 @@ fn by_formula(s: &System, known: &[(usize, (f64, f64))]) -> Option<(Theory, Vec<
             ),
             8.0,
             c,
+            0.0,
         )
     } else {
         // One number of all groups, which are enough to say so.
@@ -168,13 +169,12 @@ fn by_formula(s: &System, known: &[(usize, (f64, f64))]) -> Option<(Theory, Vec<
         let (low, high) = known.iter().fold((f64::NEG_INFINITY, f64::INFINITY), of);
         (low <= high && low > 0.0).then_some(())?;
         let c = roundest(low, high);
-        (format!("{once}, times {}", short(c, high - low)), 28.0, c)
+        (format!("{once}, times {}", short(c, high - low)), 28.0, c, (high - low) / high)
     };
     let mut t = Theory::new(Class::ScaleDoubledInverted, "out", "out.expert_alpha", words).bits(bits);
-    if bits > 20.0 {
-        (t.fitted, t.freedom) = (true, 1);
-        t.slack = 2.0 * KNOWN;
-    }
+    // A number that was taken from the result.
+    let fitted = slack > 0.0;
+    (t.fitted, t.freedom, t.slack) = (fitted, usize::from(fitted), slack);
     Some((t, (0..a.len()).map(|e| both(e) * c).collect()))
 }
 

@@ -18,7 +18,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     }
     // Behind the last group there are no rows to ask.
     let rows = s.part.iter().rposition(Option::is_some).map_or(0, |x| x + 1);
-    let fates: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[true] };
+    let fates: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[false] };
     let mut all = Vec::new();
     for tile in TILES {
         for last in [false, true] {
@@ -29,12 +29,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
             }
             for biased in fates {
                 let which = if last { "last" } else { "first" };
-                let mut t = multiplied(s, map.clone(), *biased || fates.len() == 1);
+                let mut t = multiplied(s, map.clone(), *biased);
                 t.detail = format!(
                     "tiles of {tile} rows, counted over all groups, take the weights{} of the expert of their {which} row",
                     if *biased || fates.len() == 1 { "" } else { ", not the bias," }
                 );
-                t.bits = 8.0 + cost(tile) + f64::from(u8::from(last)) + f64::from(u8::from(!*biased));
+                t.bits = 8.0 + cost(tile) + f64::from(u8::from(last)) + f64::from(u8::from(fates.len() > 1 && !*biased));
                 all.push(t);
             }
         }
@@ -76,6 +76,8 @@ mod tests {
             "{}",
             got.1
         );
+        let got = named(&|i| (i / 16 * 16 + 16).min(70) - 1, Some(7.0));
+        assert!(got.1.contains("tiles of 16 rows") && got.1.contains("their last row"), "{} {}", got.0, got.1);
         // A row of chance is no tile's.
         let got = named(&|i| (noise(i) * 70.0) as usize, Some(7.0));
         assert!(!got.1.contains("tiles of"), "{} {}", got.0, got.1);

@@ -19,7 +19,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         return Vec::new();
     };
     let k_all = g.k;
-    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    let experts = s.experts(side);
     let per = g.rows / experts;
     let given = Arc::new(g.clone());
     let mut all = Vec::new();

@@ -49,7 +49,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let Some(q) = g.q.as_ref().filter(|_| !s.alone && g.rows > 1 && g.k > 1) else { return Vec::new() };
     let name = side.name();
-    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    let experts = s.experts(side);
     let (per, cols) = (g.rows / experts, g.k);
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, to: To| {
@@ -167,7 +167,7 @@ pub fn turned(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
         let g = s.given(side);
-        let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+        let experts = s.experts(side);
         let (per, cols, name) = (g.rows / experts, g.k, side.name());
         if g.q.is_none() || s.alone {
             continue;

@@ -384,7 +384,7 @@ pub fn flat(s: &System, side: Which) -> Vec<Theory> {
     if g.q.is_none() || tile.0 != 1 || k_all.is_multiple_of(tile.1) || g.rows < 2 {
         return Vec::new();
     }
-    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    let experts = s.experts(side);
     let per = g.rows / experts;
     let n = per * cols;
     let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());

@@ -27,7 +27,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         return Vec::new();
     }
     let (k_all, name) = (g.k, side.name());
-    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    let experts = s.experts(side);
     let per = g.rows / experts.max(1);
     let what = if g.q.is_some() { "codes" } else { "values" };
     let mut all = Vec::new();

@@ -18,8 +18,8 @@ const BLOCKS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let (g, name) = (s.given(side), side.name());
     // Rows of a are those of tokens, in no such order.
-    let experts = if s.parts.iter().any(|p| p.k.len() != s.k) { 1 } else { s.parts.len().max(1) };
-    if s.alone || g.q.is_none() || side == Which::A && experts > 1 || !g.rows.is_multiple_of(experts) {
+    let experts = s.experts(Which::B);
+    if s.alone || g.q.is_none() || side == Which::A && experts > 1 {
         return Vec::new();
     }
     let (rows, k_all) = (g.rows / experts, g.k);

@@ -224,6 +224,13 @@ impl<'s> System<'s> {
         }
     }
 
+    /// How many experts' rows lie one behind the other in an operand: those of weights. Where K is tokens, all experts share the rows.
+    pub fn experts(&self, side: Which) -> usize {
+        let n = self.parts.len().max(1);
+        let stacked = side == Which::B && self.parts.iter().all(|p| p.k.len() == self.k);
+        if stacked && self.given(side).rows.is_multiple_of(n) { n } else { 1 }
+    }
+
     /// Every product that a theory sums for an element: `f(k, product)`. No rows of an operand: it is nobody's.
     pub fn products(&self, t: &Theory, i: usize, j: usize, mut f: impl FnMut(usize, f64)) -> Option<()> {
         let part = match &t.expert {

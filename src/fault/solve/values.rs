@@ -36,7 +36,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     for (variant, words, to) in column_major(s, side) {
         add(variant, words, 0.0, to);
     }
-    let experts = if side == Which::B { s.parts.len().max(1) } else { 1 };
+    let experts = s.experts(side);
     let per = rows / experts;
     for t in TILES.into_iter().filter(|t| *t <= per && *t <= k_all) {
         let to: To = Arc::new(move |i, k| {
@@ -66,7 +66,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
 fn column_major(s: &System, side: Which) -> Vec<(&'static str, String, To)> {
     let g = s.given(side);
     let k_all = g.k;
-    let experts = if side == Which::B { s.parts.len().max(1) } else { 1 };
+    let experts = s.experts(side);
     let per = (g.rows / experts).max(1);
     let names = if side == Which::A { ("[M, K]", "[K, M]") } else { ("[N, K]", "[K, N]") };
     let first = format!("as {} although they are stored as {}", names.1, names.0);
