@@ -2,6 +2,7 @@
 
 use super::maps::cost;
 use super::system::{System, Theory};
+use super::table_orders::orders;
 use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -71,6 +72,13 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
         let mut fp4: Vec<f64> = BITSANDBYTES.to_vec();
         fp4.extend(BITSANDBYTES.map(|x| -x));
         add(Class::BitsReinterpreted, "read_as", "read as fp4 of bitsandbytes".into(), 2.0, fp4);
+    }
+    if f.bits() == 4 {
+        // What is looked up in a table, which a kernel fills.
+        for (words, bits, order) in orders(codes) {
+            let words = format!("decoded by {words}");
+            add(Class::BitsReinterpreted, "table_order", words, bits, each(&|c, _| order[c].1 * right[order[c].0]));
+        }
     }
     if f.is_integer() {
         let (low, high) = (f.min_finite(), f.max_finite());

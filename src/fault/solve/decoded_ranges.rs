@@ -79,7 +79,7 @@ fn decoders(s: &System, side: Which) -> Vec<Decoder> {
 }
 
 /// Parts of K in words, and their bits.
-fn ranges(k: usize) -> Vec<(Range<usize>, String, f64)> {
+pub fn ranges(k: usize) -> Vec<(Range<usize>, String, f64)> {
     let mut all = Vec::new();
     let mut cuts: Vec<usize> = Vec::new();
     for tile in TILES {

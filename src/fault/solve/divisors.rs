@@ -5,8 +5,11 @@
 //! scale of (i, k):  memory[i / t · C + k / d],  memory[i / t · C + ⌊k / g⌋·g/d + g/d − 1] where it is loaded at the last step of a group of g
 //!                   a right kernel: d is the group; behind the end 0, 1, the last, the first again, the other's
 //! ```
+//!
+//! Memory is the grid as it is stored: blocks of experts whose rows are no whole number of them begin anew with each.
 
 use super::maps::cost;
+use super::scale_blocks::Stored;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -63,14 +66,17 @@ impl Way {
         if self.last { long } else { self.step }
     }
 
-    /// By the scales of a and of b, which all ways share: a copy for each would fill the memory.
-    fn at(self, s: &System, [a, b]: &[Arc<Vec<f64>>; 2]) -> At {
+    /// By the scales of a and of b, which all ways share: a copy for each would fill the memory. `stored`: how those of b lie there, where they are
+    /// not as the grid is.
+    fn at(self, s: &System, [a, b]: &[Arc<Vec<f64>>; 2], stored: Option<&Arc<Stored>>) -> At {
         let g = s.given(self.side);
         let (own, theirs) = if self.side == Which::A { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) };
         let (tall, cols, global, n) = (g.tile.0, g.grid.1, g.global, own.len());
         let (end, long) = (self.end, g.tile.1);
+        let stored = stored.filter(|_| self.side == Which::B).cloned();
         Arc::new(move |i, k| {
-            let (row, c) = (i / tall * cols, self.index(long, k));
+            let line = stored.as_ref().map_or(i / tall, |x| x.line(i));
+            let (row, c) = (line * cols, self.index(long, k));
             let behind = |at: usize| match end {
                 End::One => 1.0,
                 End::Last => own[n - 1],
@@ -134,7 +140,15 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let (of_a, of_b) = (ways(s, Which::A), ways(s, Which::B));
-    let numbers = [&s.a, &s.b].map(|g| Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>()));
+    let stored = Stored::of(s).map(Arc::new);
+    let mut numbers = [&s.a, &s.b].map(|g| Arc::new(g.scales().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>()));
+    if let Some(stored) = &stored {
+        let cols = s.b.grid.1;
+        let lines = s.parts.len() * stored.blocks;
+        let of = |at: usize| numbers[1][stored.cell(at / cols) * cols + at % cols];
+        let listed: Vec<f64> = (0..lines * cols).map(of).collect();
+        numbers[1] = Arc::new(listed);
+    }
     let theory = |ways: &[Way]| {
         let first = ways[0];
         let group = |w: &Way| s.given(w.side).tile.1;
@@ -157,7 +171,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         let name = first.side.name();
         let bits = 7.0 + cost(first.step) + ways.iter().map(|w| w.bits).sum::<f64>() + 2.0 * (ways.len() - 1) as f64;
         let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(bits);
-        ways.iter().for_each(|w| t.side(w.side).scaled(w.every(group(w)), w.at(s, &numbers)));
+        ways.iter().for_each(|w| t.side(w.side).scaled(w.every(group(w)), w.at(s, &numbers, stored.as_ref())));
         t
     };
     let mut all: Vec<Theory> = of_a.iter().chain(&of_b).map(|w| theory(&[*w])).collect();
@@ -171,9 +185,36 @@ pub fn theories(s: &System) -> Vec<Theory> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
-    use crate::fault::solve::tests::{M, N, codes, found, sum};
+    use crate::fault::solve::tests::{M, N, codes, found, grouped_found, sum, wide};
     use crate::job::Operand;
+    use crate::{Format, Granularity, QTensor};
+
+    /// 24 rows an expert in blocks of 16, two of them: the second is a half, and steps run on from it into the next expert's first.
+    #[test]
+    fn steps_that_run_on_through_blocks_that_are_not_whole_are_told() {
+        let (n, k_all, ends) = (24, 192, [12usize, 25, 40]);
+        let mut p = codes(Format::Int8, 3 * n, k_all, k_all, false, 103).into_parts();
+        let block = |at: usize| (0.01 * (1.0 + 0.37 * (at * 7 % 18) as f32)).sqrt();
+        p.granularity = Granularity::Block { rows: 8, cols: 64 };
+        p.scale_inv = (0..9 * 3).map(|f| block((f / 9 * 2 + f / 3 % 3 / 2) * 3 + f % 3)).collect();
+        let b = QTensor::new(p).unwrap();
+        let a = wide(40, k_all);
+        let x = a.to_f64();
+        let with = |step: usize| {
+            grouped_found(&a, &b, &ends, Format::Bf16, |i, j| {
+                let e = ends.iter().filter(|end| **end <= i).count();
+                let scale = |k: usize| {
+                    let at = (e * 2 + j / 16) * 3 + k / step;
+                    if at < 18 { f64::from(block(at)) } else { 0.0 }
+                };
+                sum(k_all, |k| x[[i, k]] * f64::from(b.codes()[(e * n + j) * k_all + k] as i8) * scale(k))
+            })
+        };
+        let got = with(16);
+        assert_eq!(got.0, "scale_index:b.divisor", "{}", got.1);
+        let words = "the scale of b at k is that of step k / 16, and not of group k / 64, running on into the next rows, 0 behind the last";
+        assert!(got.1.contains(words), "{}", got.1);
+    }
 
     #[test]
     fn the_last_step_of_a_group_that_counts_tiles_is_told() {

@@ -21,6 +21,7 @@ pub mod before_weights;
 pub mod behind;
 pub mod beyond;
 pub mod bias_experts;
+pub mod bias_gain;
 pub mod biases;
 pub mod bit_planes;
 pub mod borrows;
@@ -61,6 +62,7 @@ pub mod group_lists;
 pub mod group_rows;
 pub mod group_scales;
 pub mod group_stages;
+pub mod group_tiles;
 pub mod half_bytes;
 pub mod headers;
 pub mod held;
@@ -92,6 +94,9 @@ pub mod one_part;
 pub mod out_staged;
 pub mod out_tiles;
 pub mod output;
+pub mod packed_codes;
+pub mod packed_results;
+pub mod packing;
 pub mod padded;
 pub mod padded_codes;
 pub mod pairs;
@@ -141,6 +146,7 @@ pub mod strayed_parts;
 pub mod sums;
 pub mod system;
 pub mod table;
+pub mod table_orders;
 #[cfg(test)]
 mod tests;
 pub mod theory;
@@ -215,6 +221,8 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(by_element::theories(s, side));
         all.extend(zero_lanes::theories(s, side));
         all.extend(half_bytes::theories(s, side));
+        all.extend(packed_codes::theories(s, side));
+        all.extend(group_tiles::theories(s, side));
         all.extend(ring::theories(s, side));
         all.extend(moved_tiles::theories(s, side));
     }
@@ -428,6 +436,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| reach::theories(s)),
         Box::new(|| edge::spilled(s).into_iter().collect()),
         Box::new(|| two_numbers::theories(s)),
+        Box::new(|| packed_results::theories(s)),
         Box::new(|| like(&|| carried::theories(s))),
         Box::new(|| like(&|| carried::aside(s))),
         Box::new(|| like(&|| carried::alone(s))),
@@ -486,7 +495,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 44] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 45] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -508,6 +517,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| group_rows::theories(s),
         &|| bit_planes::theories(s),
         &|| decoded_ranges::theories(s),
+        &|| packed_codes::in_ranges(s),
         &|| fixed_codes::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),

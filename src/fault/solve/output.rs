@@ -1,6 +1,7 @@
 //! Theories of what became of a right sum: a factor, the bias, a clamp, another rounding.
 
 use super::before_weights;
+use super::bias_gain;
 use super::biases;
 use super::maps::cost;
 use super::met;
@@ -284,6 +285,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             }
         }
         met::scaled_bias(s, &mut add);
+        bias_gain::theory(s, &mut add);
         biases::of_experts(s, &mut add);
         biases::vectors(s, &mut add);
     }

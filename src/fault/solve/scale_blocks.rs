@@ -6,32 +6,57 @@ use super::maps::{self, Kind};
 use super::system::{System, Theory};
 use std::sync::Arc;
 
+/// A grid of blocks as it is stored: experts of so many rows of b, each in blocks of `high` rows, the last of them not whole.
+pub struct Stored {
+    pub per: usize,
+    pub high: usize,
+    /// Blocks of an expert, and the cells that one is written down as here.
+    pub blocks: usize,
+    by: usize,
+    cells: usize,
+}
+
+impl Stored {
+    /// That of b: only it has experts. `None`: its blocks are whole, and the grid here is the one that is stored.
+    pub fn of(s: &System) -> Option<Self> {
+        let (g, experts) = (&s.b, s.parts.len());
+        let (tile, (rows, cols)) = (g.tile, g.grid);
+        let grouped = experts > 1 && !s.alone && s.parts.iter().all(|p| p.k.len() == s.k) && g.rows.is_multiple_of(experts);
+        (grouped && g.q.is_some() && g.zero.is_none() && tile.0 >= 2).then_some(())?;
+        let (per, cells) = (g.rows / experts, rows / experts);
+        (rows.is_multiple_of(experts) && cells >= 2 && per.is_multiple_of(tile.0)).then_some(())?;
+        // How many cells a block has: all of one block have one scale, and the last block is not whole.
+        let line = |e: usize, r: usize| &g.scales()[(e * cells + r) * cols..(e * cells + r + 1) * cols];
+        let of_blocks = |by: usize| (0..experts).all(|e| (0..cells).all(|r| line(e, r) == line(e, r / by * by)));
+        let by = (2..=cells).find(|by| !per.is_multiple_of(by * tile.0) && of_blocks(*by))?;
+        Some(Self { per, high: by * tile.0, blocks: cells.div_ceil(by), by, cells })
+    }
+
+    /// The line of blocks that row i of b lies in.
+    pub fn line(&self, i: usize) -> usize {
+        i / self.per * self.blocks + i % self.per / self.high
+    }
+
+    /// The line of cells, as the grid is written down here, that a line of blocks begins with.
+    pub fn cell(&self, line: usize) -> usize {
+        line / self.blocks * self.cells + line % self.blocks * self.by
+    }
+}
+
 /// Of b: only it has experts.
 pub fn theories(s: &System) -> Vec<Theory> {
+    let Some(stored) = Stored::of(s).map(Arc::new) else { return Vec::new() };
     let (g, experts) = (&s.b, s.parts.len());
     let (tile, (rows, cols), global) = (g.tile, g.grid, g.global);
-    let grouped = experts > 1 && !s.alone && s.parts.iter().all(|p| p.k.len() == s.k) && g.rows.is_multiple_of(experts);
-    if !grouped || g.q.is_none() || g.zero.is_some() || tile.0 < 2 {
-        return Vec::new();
-    }
-    let (per, cells) = (g.rows / experts, rows / experts);
-    if !rows.is_multiple_of(experts) || cells < 2 || !per.is_multiple_of(tile.0) {
-        return Vec::new();
-    }
+    let Stored { per, high, blocks, .. } = *stored;
     let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * global).collect());
-    // How many cells a block has: all of one block have one scale, and the last block is not whole.
-    let line = |e: usize, r: usize| &scales[(e * cells + r) * cols..(e * cells + r + 1) * cols];
-    let of_blocks = |by: usize| (0..experts).all(|e| (0..cells).all(|r| line(e, r) == line(e, r / by * by)));
-    let Some(by) = (2..=cells).find(|by| !per.is_multiple_of(by * tile.0) && of_blocks(*by)) else { return Vec::new() };
-    let (high, blocks) = (by * tile.0, cells.div_ceil(by));
     let mut all = Vec::new();
     for way in maps::ways(experts * blocks, cols, experts) {
         let map = way.map.clone();
-        let of = map.clone();
+        let (of, grid) = (map.clone(), stored.clone());
         let from = move |r: usize, c: usize| {
-            let at = of(r / cells * blocks + r % cells / by, c);
-            let (r, c) = (at / cols, at % cols);
-            (r / blocks * cells + r % blocks * by) * cols + c
+            let at = of(grid.line(r * tile.0), c);
+            grid.cell(at / cols) * cols + at % cols
         };
         if (0..rows * cols).all(|f| scales[from(f / cols, f % cols)] == scales[f]) {
             continue;

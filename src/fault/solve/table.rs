@@ -2,6 +2,8 @@
 
 use super::linear::Normal;
 use super::system::{System, Theory};
+use super::table_orders;
+use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ const SIGMAS: f64 = 4.0;
 const EQUATIONS: usize = 3;
 /// Significant bits that decoded values may have.
 const BITS: i32 = 8;
+/// Standard deviations of the roundings of what is dequantized.
+const ROUNDINGS: f64 = 3.0;
 
 /// The codec of one side, where it is another than the format's. One theory, or none.
 pub fn codecs(s: &System, side: Which) -> Vec<Theory> {
@@ -49,6 +53,8 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
     } else {
         super::segment::spread(&mut places, 2 * EQUATIONS * n);
     }
+    // Values that are rounded after they are dequantized are near those of a table.
+    let rounding = g.rounded.map_or(0.0, |f| ROUNDINGS * if f == Format::Bf16 { 2f64.powi(-9) } else { 2f64.powi(-12) });
     let mut rows: Vec<(Vec<f64>, f64, f64)> = Vec::new();
     for (i, j) in places {
         let Some(part) = s.part[i].map(|p| &s.parts[p]) else { continue };
@@ -56,7 +62,7 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
         let (line, other) = if side == Which::A { (ra, &s.b) } else { (rb, &s.a) };
         let across = if side == Which::A { rb } else { ra };
         let mut x = vec![0.0; n];
-        let (mut size, mut known) = (0.0, 0.0);
+        let (mut size, mut known, mut squares) = (0.0, 0.0, 0.0);
         for k in if s.alone { j..j + 1 } else { part.k.clone() } {
             let v = if s.alone { 1.0 } else { other.values[across * other.k + k] };
             let step = g.step(line, k);
@@ -67,9 +73,11 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
             if g.table[code].is_finite() {
                 size += (v * value).abs();
                 known += v * value - v * step * g.table[code];
+                squares += (v * value).powi(2);
             }
         }
         let Some((y, half)) = s.written(i, j, size) else { continue };
+        let half = half + rounding * squares.sqrt();
         if y.is_finite() && known.is_finite() {
             rows.push((x, y - known, half));
         }
@@ -89,6 +97,7 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
     let gain = common(&codes, &g.table, &v, &e);
     let by = gain.unwrap_or(1.0);
     let mut fitted = gain.is_some();
+    let mut off: Vec<(usize, f64, f64)> = Vec::new();
     for (c, (v, e)) in codes.iter().zip(v.iter().zip(&e)) {
         let (v, within) = (&(v / by), SIGMAS * e / by.abs());
         if !((v - g.table[*c]).abs() > within) && g.table[*c].is_finite() {
@@ -96,13 +105,21 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
         }
         // One that is known to less than half of the smallest step may be anything.
         (within < 0.5 * unit.max(v.abs() * 0.25)).then_some(())?;
-        let near = plainest(*v, within);
-        fitted |= near.is_none();
-        table[*c] = near.unwrap_or(*v);
+        off.push((*c, *v, within));
         changed.push(*c);
     }
     (!changed.is_empty()).then_some(())?;
-    let (class, what, bits) = class(s, side, &codes, &changed, &table);
+    let of_table = table_orders::matched(&g.table, &off);
+    for (n, (c, v, within)) in off.iter().enumerate() {
+        let own = of_table.as_ref().map(|x| x[n].1.1 * g.table[x[n].1.0]);
+        let near = own.or_else(|| plainest(*v, *within));
+        fitted |= near.is_none();
+        table[*c] = near.unwrap_or(*v);
+    }
+    let (class, mut what, bits) = class(s, side, &codes, &changed, &table);
+    if let Some(found) = of_table.filter(|_| what.starts_with("by another table")) {
+        what = format!("by {}", table_orders::words(&codes, &found, &g.table));
+    }
     let words: Vec<String> =
         changed.iter().take(5).map(|c| format!("0x{c:02x} as {} instead of {}", table[*c], g.table[*c])).collect();
     let more = if changed.len() > 5 { format!(" and {} more", changed.len() - 5) } else { String::new() };
