@@ -46,12 +46,13 @@ pub fn theory(s: &System, add: &mut Add) {
     add(class, "bias_gain", words, bits, fitted, Arc::new(move |i, j, v| v + bias.at(i, j) * by));
 }
 
-/// What all elements allow. `None`: they contradict each other, or too few columns say anything.
+/// What all elements of the wrong region allow. `None`: they contradict each other, or too few columns say anything.
 fn range(s: &System) -> Option<(f64, f64)> {
     let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
     let mut columns = vec![false; s.cols];
     let spread = spread_of(s.rows * s.cols, LOOKS).into_iter().map(|at| (at / s.cols, at % s.cols));
-    for (i, j) in s.probes.iter().copied().chain(spread) {
+    let inside = |(i, j): &(usize, usize)| s.region.as_ref().is_none_or(|r| r.has(*i, *j));
+    for (i, j) in s.probes.iter().copied().chain(spread).filter(inside) {
         let (at, own) = (i * s.cols + j, s.bias.at(i, j));
         let Some((y, half)) = s.written(i, j, 0.0).filter(|_| own != 0.0 && s.part[i].is_some()) else { continue };
         // What was added besides the right sum; a bias that is larger errs by more.

@@ -49,6 +49,7 @@ pub mod expert_tiles;
 pub mod experts;
 pub mod few_k;
 pub mod fixed_codes;
+pub mod flat_view;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
@@ -122,6 +123,7 @@ pub mod related;
 pub mod replay;
 pub mod reread;
 pub mod ring;
+pub mod rounded_sums;
 pub mod row_blocks;
 pub mod row_lists;
 pub mod scale_blocks;
@@ -138,8 +140,10 @@ pub mod slice_sums;
 pub mod slices;
 pub mod solved;
 pub mod split;
+pub mod stage_before;
 pub mod staged;
 pub mod stages;
+pub mod stale_tile;
 pub mod starts;
 pub mod steps;
 pub mod strayed_parts;
@@ -199,6 +203,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(levels::theories(s, side));
         all.extend(scale_bytes::theories(s, side));
         all.extend(zeros::narrow(s, side));
+        all.extend(rounded_sums::theories(s, side));
         all.extend(zeros::shifted(s, side));
         all.extend(lanes::theories(s, side));
         all.extend(lanes::strips(s, side));
@@ -495,7 +500,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 45] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 48] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -537,10 +542,13 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| out_staged::theories(s),
         &|| fractals::theories(s),
         &|| prefetched::theories(s),
+        &|| like(&|| stage_before::theories(s)),
+        &|| flat_view::theories(s),
         &|| like(&|| ran_on::theories(s)),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
+        &|| stale_tile::theories(s),
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {
