@@ -158,4 +158,23 @@ mod tests {
         });
         assert!(got.0.contains(" + addressing:out.rows"), "{} {}", got.0, got.1);
     }
+
+    /// Parts of K that are kept in bf16, and rows that have one warp's share of each: what is lost is rounded on its way too.
+    #[test]
+    fn shares_of_k_that_are_lost_on_top_of_rounded_parts_are_told() {
+        let k_all = 256;
+        let (a, b) = (wide(4 * M, k_all), codes(Format::Int8, N, k_all, k_all, false, 54));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let bf16 = |x: f64| f64::from(crate::tensor::round_to(Format::Bf16, x as f32));
+        let with = |has: &dyn Fn(usize, usize) -> bool| {
+            found(&a, &b, None, Format::Bf16, |i, j, _| {
+                let part =
+                    |p: usize| sum(64, |k| if has(i, p * 64 + k) { x[[i, p * 64 + k]] * y[[j, p * 64 + k]] } else { 0.0 });
+                (1..4).fold(bf16(part(0)), |acc, p| bf16(acc + bf16(part(p))))
+            })
+        };
+        let got = with(&|i, k| i % 40 < 32 || k % 64 < 16);
+        assert!(got.0.starts_with("lowprec_acc:") && got.0.contains(":k.every"), "{} {}", got.0, got.1);
+        assert!(got.1.contains("the last 48 of every 64 of K are left out"), "{}", got.1);
+    }
 }

@@ -138,6 +138,7 @@ pub mod segment;
 pub mod signs;
 pub mod slice_sums;
 pub mod slices;
+pub mod smem_sums;
 pub mod solved;
 pub mod split;
 pub mod stage_before;
@@ -500,7 +501,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 48] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 49] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -548,6 +549,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
+        &|| smem_sums::theories(s),
         &|| stale_tile::theories(s),
         &|| foreign::theories(s),
     ];

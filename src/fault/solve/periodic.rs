@@ -44,6 +44,33 @@ pub fn masks(s: &System) -> Vec<Theory> {
     found
 }
 
+/// Parts of a period that K is shared by, and periods.
+const SHARES: [usize; 3] = [2, 4, 8];
+const SHARED: [usize; 6] = [16, 32, 64, 128, 256, 512];
+
+/// What is left of a sum where one of several warps that share every so many of K adds nothing, or alone what it has: few, to be tried on top of
+/// another fault.
+pub fn shares(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let periods = SHARED.into_iter().filter(|p| *p < s.k).chain([s.k]);
+    let parts = periods.flat_map(|p| SHARES.map(|n| (p, n))).filter(|(p, n)| p.is_multiple_of(*n) && p / n >= 4);
+    let masks = parts.flat_map(|(period, n)| {
+        let wide = period / n;
+        let ends = (0..n).map(move |x| (x * wide, (x + 1) * wide));
+        let lost = ends.clone().map(move |(from, to)| Mask { period, from, to, fate: Fate::Lost });
+        // Alone to an end of the period is the rest lost.
+        let alone = ends.filter(move |_| n > 2).map(move |(from, to)| match (from == 0, to == period) {
+            (true, _) => Mask { period, from: to, to: period, fate: Fate::Lost },
+            (_, true) => Mask { period, from: 0, to: from, fate: Fate::Lost },
+            _ => Mask { period, from, to, fate: Fate::Alone },
+        });
+        lost.chain(alone).collect::<Vec<_>>()
+    });
+    masks.map(|m| m.theory(s.k)).collect()
+}
+
 /// `from ≤ k mod period < to`, and what becomes of it.
 struct Mask {
     period: usize,

@@ -8,7 +8,7 @@
 
 use super::system::{Region, System, Theory};
 use super::theory::{shortest_first, shortest_of};
-use super::{after, contents, edge, memory, one, output, pairs, related};
+use super::{after, contents, edge, memory, one, output, pairs, periodic, related};
 use crate::order::Order as _;
 use crate::parallel;
 use std::sync::Arc;
@@ -253,6 +253,7 @@ pub fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<T
     let inside: Vec<(usize, usize)> = rest.probes.iter().copied().filter(|(i, j)| region.has(*i, *j)).take(64).collect();
     let fits = |x: &Theory| inside.iter().all(|(i, j)| s.fits(x, *i, *j));
     let mut above: Vec<Theory> = parallel::flat(all, |x| right(x).filter(|x| fits(x)));
+    above.extend(periodic::shares(s).iter().filter_map(right).filter(fits));
     above.extend(contents::contents(&rest));
     shortest_first(&mut above);
     above.extend(edge::overrun(&rest));
