@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn codes_that_are_shifted_to_the_wrong_lane_are_told() {
-        let got = of(Format::E5m2, |w, lane| if lane < 2 { w[lane] | w[lane + 2] } else { 0 });
+        let got = of(Format::E4m3, |w, lane| if lane < 2 { w[lane] | w[lane + 2] } else { 0 });
         assert_eq!(got.0, "bits_reinterpreted:out.packed_with_or", "{}", got.1);
         let words =
-            "results (e5m2) are packed with OR, 4 to a word of 32 bits: code n is shifted by 8·(n mod 2) and not by 8·n";
+            "results (e4m3) are packed with OR, 4 to a word of 32 bits: code n is shifted by 8·(n mod 2) and not by 8·n";
         assert!(got.1.contains(words), "{}", got.1);
         let got = of(Format::E4m3, |w, lane| if lane < 2 { w[2 * lane] | w[2 * lane + 1] } else { 0 });
         assert!(got.1.contains("code n is shifted by 8·⌊n / 2⌋ and not by 8·n"), "{} {}", got.0, got.1);

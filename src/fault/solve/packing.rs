@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(read(How::Mod(2), codes), [0x15, 0xaa, 0, 0]);
         assert_eq!(read(How::Over(2), codes), [0x83, 0x3c, 0, 0]);
         assert_eq!(read(How::Mod(1), codes), [0xbf, 0, 0, 0]);
-        assert_eq!(read(How::Apart(4), codes), [0x21, 0x8c, 0x02, 0]);
+        assert_eq!(read(How::Apart(4), codes), [0x21, 0x9c, 0x02, 0]);
         assert_eq!(read(How::Apart(16), codes), [0x01, 0, 0x82, 0]);
         assert_eq!(read(How::Apart(8), codes), codes);
     }

@@ -116,8 +116,11 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
         fitted |= near.is_none();
         table[*c] = near.unwrap_or(*v);
     }
-    let (class, mut what, bits) = class(s, side, &codes, &changed, &table);
-    if let Some(found) = of_table.filter(|_| what.starts_with("by another table")) {
+    let (mut class, mut what, bits) = class(s, side, &codes, &changed, &table);
+    // Most of a table that has the same values is no edge of it.
+    let most = class == Class::CodecEdge && 2 * changed.len() > codes.len();
+    if let Some(found) = of_table.filter(|_| most || what.starts_with("by another table")) {
+        class = Class::BitsReinterpreted;
         what = format!("by {}", table_orders::words(&codes, &found, &g.table));
     }
     let words: Vec<String> =
