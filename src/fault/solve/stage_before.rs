@@ -83,7 +83,9 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     for far in distances {
         for wide in BLOCKS.into_iter().filter(|w| 2 * w <= s.k) {
             let blocks = s.k.div_ceil(wide);
-            for (stages, goes_on) in STAGES.filter(|n| *n <= blocks).flat_map(|n| [(n, false), (n, true)]) {
+            for (goes_on, stages) in
+                [false, true].into_iter().flat_map(|on| STAGES.filter(|n| *n <= blocks).map(move |n| (on, n)))
+            {
                 let last = |x: usize| x + (blocks - 1 - x) / stages * stages;
                 let from: Vec<usize> = (0..stages).map(|x| if goes_on { x + blocks - stages } else { last(x) }).collect();
                 // Where the ring ends with its last stage both are one.

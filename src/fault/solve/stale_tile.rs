@@ -124,10 +124,10 @@ fn theory(s: &System, side: Which, wrong: &[usize], solved: Vec<Vec<f64>>, width
         Some(p) => format!("rows {} of every {p}", runs(&some)),
         None => format!("rows {}", runs(&some)),
     };
-    let same = if again.is_some() { " and of rows" } else { "" };
+    let same = if again.is_some() { ", the same ones in every tile" } else { "" };
     let what = if g.q.is_some() { "codes" } else { "numbers" };
     let words = format!(
-        "{which} of {name} hold the same {width} {what} in every block of {width} of K, none of those given, and the same ones in every tile{same}: they are never loaded, and what lay there before is multiplied"
+        "{which} of {name} hold the same {width} {what} in every block of {width} of K, none of those given{same}: they are never loaded, and what lay there before is multiplied"
     );
     let mut t = Theory::new(Class::Race, name, format!("{name}.never_loaded"), words).bits(56.0 + cost(width));
     (t.fitted, t.freedom) = (true, width * some.len());
