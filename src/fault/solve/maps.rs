@@ -350,7 +350,12 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(48) {
             let q = part / p;
             let whole = part == n;
-            let words = if whole {
+            // Whole rows of the grid in either order have words of their own.
+            let words = if !whole && q == cols && cols > 1 {
+                format!("its place where every {p} rows stand row by row and are read group by group (c·{p} + r mod {p})")
+            } else if !whole && p == cols {
+                format!("its place where every {q} rows stand group by group (c·{q} + r mod {q}) and are read row by row")
+            } else if whole {
                 format!("its place after all {part} are transposed as a {p}×{q} grid")
             } else {
                 format!("its place after every {part} are transposed as a {p}×{q} grid")
