@@ -248,6 +248,17 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         );
         add(Kind::Index, format!("group {p}·c, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, c * p % cols)));
     }
+    // An index that wraps within blocks of more: four of the eight groups of a block, say.
+    for p in [4usize, 8, 16, 32, 64].into_iter().filter(|p| *p < cols) {
+        for q in [2usize, 4, 8, 16, 32].into_iter().filter(|q| q < &p) {
+            add(
+                Kind::Index,
+                format!("group (c / {p})·{p} + c mod {q}: of every {p} groups the first {q} alone are used"),
+                cost(p) + cost(q),
+                Arc::new(move |r, c| flat(r, c / p * p + c % q)),
+            );
+        }
+    }
     // The flat index divided or multiplied: of bytes that hold several codes, or of codes for bytes.
     for p in [2usize, 4, 8, 16].into_iter().filter(|p| rows > 1 && cols > 1 && *p < n) {
         let place = format!("r·{cols} + c");
