@@ -247,5 +247,5 @@ fn scales_of_a_group_without_tokens_do_not_widen_the_bound() {
     assert_eq!(found(&of([0, 29, 29])).0, Verdict::Pass);
     let early = of([0, 29, 16]);
     assert_eq!(found(&early).0, Verdict::Fail, "far outside of the bound, and not only suspect");
-    is_named(&early, "group_boundary:b.tokens_of_groups", &["group 2 sums tokens 16 … 90 instead of 29 … 90"]);
+    is_named(&early, "group_boundary:tokens_of_groups", &["group 2 sums tokens 16 … 90 instead of 29 … 90"]);
 }

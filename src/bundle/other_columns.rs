@@ -44,7 +44,7 @@ fn ways(cols: usize) -> Vec<From> {
         all.push((format!("c + {d}, or the last where there is none"), Box::new(move |c| (c + d).min(cols - 1))));
         all.push((format!("c − {d}, or the first where there is none"), Box::new(move |c| c.saturating_sub(d))));
     }
-    for m in sizes().flat_map(|p| [p, 2 * p - 1]) {
+    for m in std::iter::once(1).chain(sizes().flat_map(|p| [p, 2 * p - 1])) {
         all.push((format!("c xor {m}"), Box::new(move |c| if c ^ m < cols { c ^ m } else { c })));
     }
     for p in sizes() {

@@ -171,7 +171,7 @@ fn whole_tiles(s: &System, sides: &[usize]) -> Option<(usize, usize, Vec<Tile>)>
 }
 
 /// Whole rows of a run that may all be right in one column by chance.
-const ROWS: usize = 8;
+const ROWS: usize = 4;
 
 /// A run of the result as it lies in memory, that starts or ends within a row.
 fn flat(s: &System, wrong: usize, rows: &[bool], cols: &[bool]) -> Option<Region> {
