@@ -21,6 +21,8 @@ const FIRST: usize = 8;
 const FEW: usize = 128;
 /// Columns that one may be off.
 const FAR: usize = 64;
+/// Sizes of a cache that may be any number; beyond they are whole vectors.
+const ANY: usize = 512;
 
 /// An encoder as [`ENCODERS`] has them.
 type How = (Class, &'static str, &'static str, Encoder);
@@ -35,7 +37,7 @@ fn ways(cols: usize) -> Vec<From> {
         let words = format!("c mod {p} (c & {}), as of a cache of {p} elements", p - 1);
         all.push((words, Box::new(move |c| c % p)));
     }
-    for p in (3..cols).filter(|p| !p.is_power_of_two()) {
+    for p in (3..cols).filter(|p| !p.is_power_of_two() && (*p <= ANY || p % 8 == 0)) {
         all.push((format!("c mod {p}, as of a cache of {p} elements"), Box::new(move |c| c % p)));
     }
     for d in 1..=FAR.min(cols - 1) {
