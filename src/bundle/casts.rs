@@ -582,7 +582,15 @@ impl<'b> Cast<'b> {
             None if amax == 0.0 => "amax is 0: it is not computed".into(),
             None => "amax is the magnitude of no part of the rows or columns".into(),
         };
-        let words = format!("{what}; it is {:.6} of the largest magnitude; codes and scales are right", amax / largest);
+        // A scale that is taken from it is as wrong, and what is beyond it ends at the largest code.
+        let taken = self.stored.len() == 1 && (self.stored[0] * top - amax).abs() <= SAME / 4.0 * amax;
+        let beside = match self.x.data().iter().filter(|v| f64::from(v.abs()) > amax).count() {
+            0 => "codes and scales are right".to_string(),
+            _ if !taken => "codes and scales are right".to_string(),
+            1 => format!("scale_inv is taken from it, and the one value beyond it saturates at {top}"),
+            n => format!("scale_inv is taken from it, and the {n} values beyond it saturate at {top}"),
+        };
+        let words = format!("{what}; it is {:.6} of the largest magnitude; {beside}", amax / largest);
         Some((Class::AmaxScope, "amax", words))
     }
 }

@@ -8,8 +8,8 @@
 
 use super::assay::Answer;
 use super::{
-    Bundle, bit_layouts, cut_scales, decoded_words, over_places, packed_scales, scale_steps, struct_strides, swizzled, widened,
-    zero_index,
+    Bundle, bit_layouts, cut_scales, decoded_words, misread_groups, over_places, packed_scales, scale_steps, struct_strides,
+    swizzled, widened, zero_index,
 };
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
@@ -125,6 +125,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let named = named.or_else(|| scale_steps::explain(q, &of_group, &this.wrong));
     let named = named.or_else(|| decoded_words::explain(q, &elsewhere, &this.wrong));
     let named = named.or_else(|| this.of_layouts());
+    let near = |at: usize, y: f64, off: f64| this.is(at, y) || this.cells[at].0 - off <= y && y <= this.cells[at].1 + off;
+    let named = named.or_else(|| misread_groups::explain(q, &near, &this.wrong));
     let (class, variant, words) = named.or_else(|| struct_strides::explain(q, &|at, y| this.is(at, y), &this.wrong))?;
     let mut found = Finding::solved(class, variant, words);
     found.operand = "a";

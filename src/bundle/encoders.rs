@@ -354,6 +354,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
             .or_else(|| cast.tabled())
             .or_else(|| cast.packed_after())
             .or_else(|| cast.written())
+            .or_else(|| cast.of_other_columns())
             .or_else(|| cast.merged())
             .or_else(|| cast.earlier())
     };
@@ -402,7 +403,11 @@ impl Cast<'_> {
     }
     /// Whether an encoder makes a code, as it is or with a scale that is off by a rounding.
     fn is(&self, at: usize, encoder: Encoder) -> bool {
-        let e = self.element(at);
+        self.is_of(at, at, encoder)
+    }
+    /// The same of the value that stands at another place.
+    pub fn is_of(&self, at: usize, from: usize, encoder: Encoder) -> bool {
+        let e = Element { x: f64::from(self.x.data()[from]), ..self.element(at) };
         let v = self.value(at);
         [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|f| {
             encoder(&Element { inverse: e.inverse * f, amax: e.amax * f, ..e })

@@ -68,6 +68,7 @@ mod index_tests;
 mod limits;
 pub(crate) mod merged;
 mod metadata;
+mod misread_groups;
 mod moments;
 mod moved;
 #[cfg(test)]
@@ -79,6 +80,7 @@ mod one_vector;
 pub(crate) mod operand;
 mod operand_bytes;
 mod order;
+mod other_columns;
 #[cfg(test)]
 mod other_places_tests;
 #[cfg(test)]

@@ -305,6 +305,11 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     if let Some(least) = findings.first().map(|f| f.freedom) {
         findings.retain(|f| f.freedom <= least);
     }
+    // Steps that leave out as much of K are one answer, and its words have them all.
+    if findings.first().is_some_and(|f| settings::dropped(&f.variant).is_some()) {
+        let mut first = true;
+        findings.retain(|f| std::mem::take(&mut first) || settings::dropped(&f.variant).is_none() && f.variant != "k.dropped");
+    }
     // Codes that are those of wrong scales beside them: a number that was fitted to what saturates with them says nothing of these scales.
     if findings.first().is_none_or(|f| f.freedom > 0 && !f.exact)
         && let Some(scales) = super::chosen::scales(&scene)

@@ -31,6 +31,7 @@ pub mod grammar;
 pub mod group;
 pub mod inject;
 pub mod injected;
+pub mod k_parts;
 pub mod locate;
 pub mod moved;
 pub mod pairs;

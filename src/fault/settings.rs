@@ -147,5 +147,13 @@ pub fn words(fault: &Fault, scene: &Scene, setting: Setting) -> String {
     if fault.variant.starts_with("splits.") {
         return format!("{} parts", setting.at);
     }
+    if let Some(step) = dropped(fault.variant) {
+        return super::k_parts::words(crate::assay::product::inner(scene.evidence.job), step);
+    }
     if (fault.settings)(scene.evidence.job).len() > 1 { format!("slice {}", setting.at) } else { String::new() }
+}
+
+/// The step of a loop that leaves out what fills none.
+pub fn dropped(variant: &str) -> Option<usize> {
+    variant.strip_prefix("dropped.")?.parse().ok()
 }

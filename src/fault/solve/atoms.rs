@@ -1,8 +1,9 @@
 //! Block scales that are stored in one layout and read in another: rows, columns, the 128×4 atoms of tensor cores with their axes in any order, one
-//! after the other along the rows or along the groups, padded or not.
+//! after the other along the rows or along the groups, padded or not, and the 8×4 atoms of small tiles.
 //!
 //! ```text
 //! atom:   (r mod 32)·16 + (r/32 mod 4)·4 + c mod 4          or with these three axes in another order
+//! small:  (r mod 8)·4 + c mod 4
 //! map:    the cell that the writer put where the reader looks for (r, c)
 //! ```
 //!
@@ -19,6 +20,8 @@ use std::sync::Arc;
 const TALL: usize = 128;
 const WIDE: usize = 4;
 const CELLS: usize = TALL * WIDE;
+/// Rows of an atom of small tiles.
+const SHORT: usize = 8;
 /// Atoms of which each is asked for itself.
 const EACH: usize = 64;
 
@@ -30,20 +33,23 @@ const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2,
 
 /// How a grid lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Layout {
+pub enum Layout {
     /// Row by row, of so many each.
     Rows(usize),
     /// Column by column, of so many each.
     Columns(usize),
     /// Axes of an atom; so many atoms beside each other, or (`down`) below each other, before the next line of them.
     Atoms { order: [usize; 3], down: bool, line: usize },
+    /// Atoms of eight rows and four groups, so many beside each other.
+    Small { line: usize },
 }
 
 impl Layout {
-    fn at(self, r: usize, c: usize) -> usize {
+    pub fn at(self, r: usize, c: usize) -> usize {
         match self {
             Layout::Rows(wide) => r * wide + c,
             Layout::Columns(high) => c * high + r,
+            Layout::Small { line } => (r / SHORT * line + c / WIDE) * (SHORT * WIDE) + r % SHORT * WIDE + c % WIDE,
             Layout::Atoms { order, down, line } => {
                 let x = [r % 32, r / 32 % 4, c % WIDE];
                 let inside = order.iter().fold(0, |at, axis| at * SIZES[*axis] + x[*axis]);
@@ -54,10 +60,14 @@ impl Layout {
     }
 
     /// The row and the group whose place this is; they may be padding.
-    fn cell(self, at: usize) -> (usize, usize) {
+    pub fn cell(self, at: usize) -> (usize, usize) {
         match self {
             Layout::Rows(wide) => (at / wide, at % wide),
             Layout::Columns(high) => (at % high, at / high),
+            Layout::Small { line } => {
+                let (atom, inside) = (at / (SHORT * WIDE), at % (SHORT * WIDE));
+                (atom / line * SHORT + inside / WIDE, atom % line * WIDE + inside % WIDE)
+            }
             Layout::Atoms { order, down, line } => {
                 let (atom, mut inside) = (at / CELLS, at % CELLS);
                 let mut x = [0; 3];
@@ -71,10 +81,11 @@ impl Layout {
         }
     }
 
-    fn words(self) -> String {
+    pub fn words(self) -> String {
         match self {
             Layout::Rows(wide) => format!("in rows of {wide}"),
             Layout::Columns(high) => format!("in columns of {high}"),
+            Layout::Small { line } => format!("in 8×4 atoms, {line} beside each other"),
             Layout::Atoms { order, down, line } => {
                 let axes: Vec<String> = order.iter().map(|axis| format!("[{}]", AXES[*axis])).collect();
                 let along = if down { "below" } else { "beside" };
@@ -84,7 +95,7 @@ impl Layout {
     }
 
     fn is_atoms(self) -> bool {
-        matches!(self, Layout::Atoms { .. })
+        matches!(self, Layout::Atoms { .. } | Layout::Small { .. })
     }
 
     /// Whether its lines of atoms are too short for a grid of this shape: cells share places.
@@ -98,6 +109,7 @@ impl Layout {
         match self {
             Layout::Rows(wide) => other(wide != cols, 1.5),
             Layout::Columns(high) => 1.0 + other(high != rows, 1.5),
+            Layout::Small { .. } => 1.5,
             Layout::Atoms { order, down, .. } => {
                 other(order != ORDERS[0], 2.0) + other(down, 1.5) + other(self.is_short(rows, cols), 2.0)
             }
@@ -105,10 +117,21 @@ impl Layout {
     }
 }
 
+/// The atoms that tensor cores read, of a grid of so many groups.
+pub fn tall_atoms(cols: usize) -> Layout {
+    Layout::Atoms { order: ORDERS[0], down: false, line: cols.div_ceil(WIDE) }
+}
+
+/// Places of a grid in atoms that are whole.
+pub fn padded(rows: usize, cols: usize) -> usize {
+    rows.next_multiple_of(TALL) * cols.next_multiple_of(WIDE)
+}
+
 /// The layouts of a grid.
 fn layouts(rows: usize, cols: usize) -> Vec<Layout> {
     let mut all = vec![Layout::Rows(cols), Layout::Columns(rows)];
     all.extend([Layout::Rows(cols.next_multiple_of(WIDE)), Layout::Columns(rows.next_multiple_of(TALL))]);
+    all.push(Layout::Small { line: cols.div_ceil(WIDE) });
     for order in ORDERS {
         for (down, lines) in [(false, [cols.div_ceil(WIDE), cols / WIDE]), (true, [rows.div_ceil(TALL), rows / TALL])] {
             all.extend(lines.into_iter().filter(|line| *line > 0).map(|line| Layout::Atoms { order, down, line }));
@@ -292,5 +315,35 @@ mod tests {
                 assert!(layout.is_short(rows, cols) || (0..rows * cols).all(finds), "{layout:?} {rows}×{cols}");
             }
         }
+    }
+
+    /// Scales of 40 rows that were written for small tiles and are read for large ones.
+    #[test]
+    fn scales_in_atoms_of_small_tiles_that_are_read_in_large_ones_are_told() {
+        use super::super::tests::{codes, found, sum, wide};
+        use crate::Format;
+        let (m, n, k, groups) = (24usize, 40usize, 320usize, 10usize);
+        let (a, b) = (wide(m, k), codes(Format::E4m3, n, k, 32, false, 41));
+        let (x, q) = (a.to_f64(), b.clone());
+        let code = |j: usize, t: usize| Format::E4m3.decode(u32::from(q.codes()[j * k + t]));
+        let of = |place: &dyn Fn(usize, usize) -> Option<usize>| {
+            let scale = |j: usize, g: usize| place(j, g).map_or(0.0, |at| f64::from(q.scale_inv()[at]));
+            found(&a, &b, None, Format::Bf16, |i, j, _| sum(k, |t| x[[i, t]] * code(j, t) * scale(j, t / 32)))
+        };
+        // Twelve groups with the padding: three atoms of 8×4 beside each other.
+        let got = of(&|r, c| {
+            let at = c / 4 * 512 + r % 32 * 16 + r / 32 * 4 + c % 4;
+            let (r, c) = (at / 96 * 8 + at % 32 / 4, at % 96 / 32 * 4 + at % 4);
+            (r < n && c < groups).then_some(r * groups + c)
+        });
+        assert_eq!(got.0, "scale_layout:b.index", "{}", got.1);
+        assert!(got.1.contains("stored in 8×4 atoms, 3 beside each other and read in 128×4 atoms"), "{}", got.1);
+        // Atoms of another height are none of these.
+        let got = of(&|r, c| {
+            let at = c / 4 * 512 + r % 32 * 16 + r / 32 * 4 + c % 4;
+            let (r, c) = (at / 120 * 10 + at % 40 / 4, at % 120 / 40 * 4 + at % 4);
+            (r < n && c < groups).then_some(r * groups + c)
+        });
+        assert!(!got.1.contains("8×4 atoms"), "{} {}", got.0, got.1);
     }
 }

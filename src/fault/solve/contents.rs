@@ -209,6 +209,18 @@ pub fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'sta
             format!("{} are {what}: the last tile of {tile} columns is stored whole, over the start of the next row", r.words);
         return (Class::MnEdge, "overrun", words);
     }
+    if let Some(tile) = edge::overhung_rows(s, r) {
+        let last = s.rows.next_multiple_of(tile) - s.rows - 1;
+        let words = format!(
+            "{} are {what}: rows {} … {} that pad the last tile of {tile} rows are stored as well, row i of column j at j·{} + i, which are rows 0 … {last} of \
+             the next column",
+            r.words,
+            s.rows,
+            s.rows + last,
+            s.rows
+        );
+        return (Class::MnEdge, "overrun", words);
+    }
     if what == "NaN"
         && let Some(words) = degenerate(s, r)
     {
@@ -253,6 +265,38 @@ fn degenerate(s: &System, r: &super::system::Region) -> Option<String> {
 mod tests {
     use crate::Format;
     use crate::fault::solve::tests::{codes, found, wide};
+
+    /// 90 rows in tiles of 32 are 96: six rows of zeros lie over the start of the next column, where nothing keeps them out.
+    #[test]
+    fn rows_of_padding_that_are_stored_over_the_next_column_are_told() {
+        let (m, n, k) = (90, 44, 64);
+        let (a, b) = (wide(m, k), codes(Format::Int8, n, k, k, false, 23));
+        let of = |zero: &dyn Fn(usize, usize) -> bool| {
+            found(&a, &b, None, Format::F32, |i, j, right| if zero(i, j) { 0.0 } else { right[i * n + j] })
+        };
+        let got = of(&|i, j| i < 6 && j > 0);
+        assert_eq!(got.0, "mn_edge:out.overrun", "{}", got.1);
+        assert!(got.1.contains("rows 90 … 95 that pad the last tile of 32 rows are stored as well"), "{}", got.1);
+        assert!(got.1.contains("row i of column j at j·90 + i, which are rows 0 … 5 of the next column"), "{}", got.1);
+        // No tile leaves five rows, and the first column is not behind any other.
+        for got in [of(&|i, j| i < 5 && j > 0), of(&|i, _| i < 6), of(&|i, j| i < 6 && j > 1)] {
+            assert!(!got.1.contains("pad the last tile"), "{} {}", got.0, got.1);
+        }
+    }
+
+    /// More rows than a tile lacks by chance: rows and columns, no run of memory.
+    #[test]
+    fn a_column_that_is_right_in_many_rows_is_no_part_of_a_run() {
+        let (m, n, k) = (100, 72, 64);
+        let (a, b) = (wide(m, k), codes(Format::Int8, n, k, k, false, 29));
+        let of = |zero: &dyn Fn(usize, usize) -> bool| {
+            found(&a, &b, None, Format::F32, |i, j, right| if zero(i, j) { 0.0 } else { right[i * n + j] })
+        };
+        let got = of(&|i, j| i < 28 && j > 0);
+        assert!(got.1.contains("tile of 32 rows") && !got.1.contains("flat index"), "{} {}", got.0, got.1);
+        let got = of(&|i, j| (50..2100).contains(&(i * n + j)));
+        assert!(got.1.contains("flat index 50 … 2099"), "{} {}", got.0, got.1);
+    }
 
     /// Tiles of 32×64 that a wrong way from their number to their place never makes.
     #[test]

@@ -26,6 +26,13 @@ pub fn overhung(s: &System, r: &Region) -> Option<usize> {
     overhang(s.cols, width).filter(|_| first && r.tiles.is_empty() && 2 * width <= s.cols)
 }
 
+/// The same of a result that is stored column by column: the tile of rows whose overhang lies over the first rows of all columns but the first.
+pub fn overhung_rows(s: &System, r: &Region) -> Option<usize> {
+    let height = r.rows.iter().rposition(|x| *x)? + 1;
+    let first = r.rows[..height].iter().all(|x| *x) && s.cols > 2 && !r.cols[0] && r.cols[1..].iter().all(|x| *x);
+    overhang(s.rows, height).filter(|_| first && r.tiles.is_empty() && height < s.rows)
+}
+
 /// The same where tiles have several rows of their own: the first of each keeps what its own tile stores last. Tile, height, width.
 pub fn overhung_tiles(s: &System, held: &dyn Fn(usize) -> bool) -> Option<(usize, usize, usize)> {
     let is_wrong = |i: usize| (0..s.cols).any(|j| s.is_wrong[i * s.cols + j]);

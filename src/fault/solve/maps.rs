@@ -248,6 +248,17 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         );
         add(Kind::Index, format!("group {p}·c, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, c * p % cols)));
     }
+    // An index that wraps within blocks of more: four of the eight groups of a block, say.
+    for p in [4usize, 8, 16, 32, 64].into_iter().filter(|p| *p < cols) {
+        for q in [2usize, 4, 8, 16, 32].into_iter().filter(|q| q < &p) {
+            add(
+                Kind::Index,
+                format!("group (c / {p})·{p} + c mod {q}: of every {p} groups the first {q} alone are used"),
+                cost(p) + cost(q),
+                Arc::new(move |r, c| flat(r, c / p * p + c % q)),
+            );
+        }
+    }
     // The flat index divided or multiplied: of bytes that hold several codes, or of codes for bytes.
     for p in [2usize, 4, 8, 16].into_iter().filter(|p| rows > 1 && cols > 1 && *p < n) {
         let place = format!("r·{cols} + c");
@@ -350,7 +361,12 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(48) {
             let q = part / p;
             let whole = part == n;
-            let words = if whole {
+            // Whole rows of the grid in either order have words of their own.
+            let words = if !whole && q == cols && cols > 1 {
+                format!("its place where every {p} rows stand row by row and are read group by group (c·{p} + r mod {p})")
+            } else if !whole && p == cols {
+                format!("its place where every {q} rows stand group by group (c·{q} + r mod {q}) and are read row by row")
+            } else if whole {
                 format!("its place after all {part} are transposed as a {p}×{q} grid")
             } else {
                 format!("its place after every {part} are transposed as a {p}×{q} grid")

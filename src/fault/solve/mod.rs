@@ -14,6 +14,7 @@
 pub mod address;
 pub mod after;
 pub mod aligned;
+pub mod atom_strides;
 pub mod atoms;
 pub mod baked_k;
 pub mod batches;
@@ -43,6 +44,7 @@ pub mod elsewhere;
 pub mod empty_groups;
 pub mod expert_axes;
 pub mod expert_gains;
+pub mod expert_of_cluster;
 pub mod expert_of_tile;
 pub mod expert_strides;
 pub mod expert_tiles;
@@ -90,6 +92,7 @@ pub mod moved_tiles;
 mod name_tests;
 pub mod nans;
 pub mod next_group;
+pub mod next_rows;
 pub mod offsets;
 pub mod one_part;
 pub mod out_staged;
@@ -236,6 +239,8 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(lanes::smallest(s));
     all.extend(expert_strides::theories(s));
     all.extend(expert_of_tile::theories(s));
+    all.extend(expert_of_cluster::theories(s));
+    all.extend(atom_strides::theories(s));
     all.extend(expert_axes::theories(s));
     all.extend(scale_blocks::theories(s));
     all.extend(output::accumulated(s));
@@ -501,7 +506,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 49] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 50] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -528,6 +533,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| next_group::theories(s),
+        &|| next_rows::theories(s),
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),

@@ -170,6 +170,9 @@ fn whole_tiles(s: &System, sides: &[usize]) -> Option<(usize, usize, Vec<Tile>)>
     None
 }
 
+/// Whole rows of a run that may all be right in one column by chance.
+const ROWS: usize = 4;
+
 /// A run of the result as it lies in memory, that starts or ends within a row.
 fn flat(s: &System, wrong: usize, rows: &[bool], cols: &[bool]) -> Option<Region> {
     let (first, last) = (s.is_wrong.iter().position(|w| *w)?, s.is_wrong.iter().rposition(|w| *w)?);
@@ -178,6 +181,8 @@ fn flat(s: &System, wrong: usize, rows: &[bool], cols: &[bool]) -> Option<Region
     // Whole rows, a part of one, or too sparse: no run.
     let ragged = first % s.cols != 0 || last % s.cols + 1 != s.cols;
     (ragged && bottom > top + 1 && wrong * 10 > length * 9 && length < s.rows * s.cols * 19 / 20).then_some(())?;
+    // A column without a wrong element in many whole rows is not part of what is wrong: these are rows and columns.
+    (bottom - top <= ROWS || !cols.contains(&false)).then_some(())?;
     let mut tiles = vec![(top..top + 1, first % s.cols..s.cols)];
     tiles.push((top + 1..bottom, 0..s.cols));
     tiles.push((bottom..bottom + 1, 0..last % s.cols + 1));
