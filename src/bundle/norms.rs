@@ -585,6 +585,7 @@ impl Norm<'_> {
 
 mod bias_places;
 mod in_sixteen;
+mod other_divisors;
 mod overwritten;
 mod padding;
 mod partly;
@@ -597,4 +598,4 @@ mod slices;
 pub mod strided_gains;
 
 #[cfg(test)]
-mod by_hand;
+pub(super) mod by_hand;

@@ -71,6 +71,7 @@ pub mod kept;
 mod kernel_tests;
 pub mod lanes;
 pub mod layouts;
+pub mod leftover;
 pub mod levels;
 pub mod line;
 pub mod linear;
@@ -118,6 +119,7 @@ pub mod replay;
 pub mod reread;
 pub mod ring;
 pub mod row_blocks;
+pub mod row_factors;
 pub mod row_lists;
 pub mod scale_blocks;
 pub mod scale_bytes;
@@ -141,6 +143,7 @@ pub mod strayed_parts;
 pub mod sums;
 pub mod system;
 pub mod table;
+pub mod tables_beside;
 #[cfg(test)]
 mod tests;
 pub mod theory;
@@ -386,6 +389,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let (system, picture) = tried.into_iter().next()?;
     let old = || {
         let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system)).or_else(|| unrelated::theory(&system));
+        let cleared = || cleared().or_else(|| leftover::theory(&system));
         edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(cleared)
     };
     if let Some(old) = old().filter(|_| pairs) {
