@@ -192,7 +192,9 @@ fn not_mirrored(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
             }
         }
         let most = 2 * known >= wrong.len() && known >= 2 * LEAST && hit as f64 >= SHARE * known as f64;
-        most.then(|| format!("tiles of {unit}×{unit} are transposed within and stored at their own place (i, j), not at (j, i)"))
+        most.then(|| {
+            format!("tiles of {unit}×{unit} are transposed within and stored at their own place (i, j), not at (j, i)")
+        })
     })
 }
 
@@ -318,7 +320,10 @@ mod tests {
             }
         };
         let (name, words) = found(&stayed(16));
-        assert!(name == "transpose.tile" && words.contains("tiles of 16×16 are transposed within and stored at their own"), "{words}");
+        assert!(
+            name == "transpose.tile" && words.contains("tiles of 16×16 are transposed within and stored at their own"),
+            "{words}"
+        );
         let near = stayed(16);
         let (_, words) = found(&|c, r| if (c + r) % 2 == 0 { near(c, r) } else { near(c, r) ^ 1 });
         assert!(!words.contains("at their own place"), "half of the codes are others: {words}");

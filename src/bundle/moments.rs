@@ -473,9 +473,9 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 #[cfg(test)]
 mod by_hand;
 mod kept;
-pub mod remainders;
 pub mod narrow;
 mod raced;
+pub mod remainders;
 pub mod runs;
 pub mod slots;
 

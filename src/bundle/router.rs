@@ -42,7 +42,9 @@ struct Way<'w> {
 
 fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     let mut all: Vec<Way> = Vec::new();
-    let mut add = |class, moved, words: &str, weight: Other<'w>| all.push(Way { words: words.into(), class, moved, behind: false, weight });
+    let mut add = |class, moved, words: &str, weight: Other<'w>| {
+        all.push(Way { words: words.into(), class, moved, behind: false, weight })
+    };
     add(Class::SilentSkip, false, "row_weights are left out", Box::new(|_, _| Some(1.0)));
     add(Class::ScaleDoubledInverted, false, "row_weights are multiplied twice", Box::new(|i, _| Some(w[i] * w[i])));
     add(Class::ScaleDoubledInverted, false, "rows are divided by row_weights", Box::new(|i, _| Some(1.0 / w[i])));
@@ -123,8 +125,7 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
         }
         Some(way) => {
             // Rows that the way leaves as they are belong to it.
-            let follows =
-                |i: usize| i >= rows || (way.weight)(i, group(i)).map_or(way.behind, |weight| is(i, weight));
+            let follows = |i: usize| i >= rows || (way.weight)(i, group(i)).map_or(way.behind, |weight| is(i, weight));
             let is_row = widened(&wrong, (0..w.len()).map(follows).collect());
             let behind = match way.behind {
                 true => format!(", and rows from {} on read what lies behind them", w.len() / 2),

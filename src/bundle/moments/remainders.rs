@@ -78,7 +78,8 @@ mod tests {
         // Two vectors and two columns that are no vector.
         assert_eq!(of(10, "its vectors of 4 columns at a step of 1"), [1.0, 2.0, 2.0, 2.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
         assert_eq!(of(10, "its vectors of 4 columns at a step of 2"), [1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
-        let behind = of(80, "its vectors of 4 columns behind column 63 at a step of 1 instead of 4: columns 71 … 79 are in no sum");
+        let behind =
+            of(80, "its vectors of 4 columns behind column 63 at a step of 1 instead of 4: columns 71 … 79 are in no sum");
         assert!(behind[..64].iter().all(|t| *t == 1.0), "{behind:?}");
         assert_eq!(behind[64..], [1.0, 2.0, 3.0, 4.0, 3.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }

@@ -59,7 +59,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let biased: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[false] };
     type Makes<'m> = Box<dyn Fn(Vec<Option<usize>>) -> Theory + 'm>;
     let plain = biased.iter().map(|biased| (*biased, Box::new(|map| multiplied(s, map, *biased)) as Makes));
-    let scaled = met::bias_of_experts(s).into_iter().map(|add| (true, Box::new(move |map| add(multiplied(s, map, false))) as Makes));
+    let scaled =
+        met::bias_of_experts(s).into_iter().map(|add| (true, Box::new(move |map| add(multiplied(s, map, false))) as Makes));
     let found = plain.chain(scaled).find_map(|(biased, of)| Some((met_by(s, &of).filter(|m| *m != s.part)?, biased, of)));
     let Some((map, biased, of)) = found else { return Vec::new() };
     let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();

@@ -70,9 +70,11 @@ mod tests {
         assert_eq!(got.0, "acc_state:out.leftover", "{}", got.1);
         assert!(got.1.contains("a product of other rows with these weights"), "{}", got.1);
         // Of another size than the result is, of other weights, and noise: not told.
-        let tiny = found(&a, &b, None, Format::F32, |i, j, right| right[i * n + j] + sum(K, |k| 0.02 * other(i, k) * y[[j, k]]));
+        let tiny =
+            found(&a, &b, None, Format::F32, |i, j, right| right[i * n + j] + sum(K, |k| 0.02 * other(i, k) * y[[j, k]]));
         let weights = |j: usize, k: usize| 0.02 * (noise(5_000_000 + j * K + k) - 0.5);
-        let own = found(&a, &b, None, Format::F32, |i, j, right| right[i * n + j] + sum(K, |k| 40.0 * x[[i, k]] * weights(j, k)));
+        let own =
+            found(&a, &b, None, Format::F32, |i, j, right| right[i * n + j] + sum(K, |k| 40.0 * x[[i, k]] * weights(j, k)));
         let any = found(&a, &b, None, Format::F32, |i, j, right| right[i * n + j] + 9.0 * (noise(31 * (i * n + j) + 5) - 0.5));
         // Instead of it, not beside it.
         let instead = found(&a, &b, None, Format::F32, |i, j, _| sum(K, |k| other(i, k) * y[[j, k]]));

@@ -157,7 +157,11 @@ mod tests {
         let late = |i: usize| ENDS.iter().position(|end| i <= *end).unwrap();
         let got = said(&late, &late, &|s| s);
         assert_eq!(got.0, "group_boundary:rows_of_experts + scale_doubled_inverted:out.bias_scaled", "{}", got.1);
-        assert!(got.1.contains("group 0 ends 1 row late") && got.1.contains("the bias is multiplied by the scale of a"), "{}", got.1);
+        assert!(
+            got.1.contains("group 0 ends 1 row late") && got.1.contains("the bias is multiplied by the scale of a"),
+            "{}",
+            got.1
+        );
         // As it should be, and by another number of each row.
         let got = said(&late, &late, &|_| 1.0);
         assert!(got.1.contains("whose bias comes with them") && !got.0.contains("bias_scaled"), "{} {}", got.0, got.1);

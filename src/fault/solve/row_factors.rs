@@ -54,8 +54,10 @@ pub fn theories(s: &System, all: &[Theory]) -> Vec<Theory> {
     let few: Vec<&(usize, Vec<usize>)> = spread_of(looks.len(), FEW).into_iter().map(|n| &looks[n]).collect();
     parallel::flat(&some, |t| {
         few.iter().all(|(i, js)| factor(s, t, *i, js).is_some()).then_some(())?;
-        let all: Vec<(usize, Option<Range>)> = looks.iter().map(|(i, js)| Some((*i, factor(s, t, *i, js)?))).collect::<Option<_>>()?;
-        let known: Vec<(usize, Range)> = all.into_iter().filter_map(|(i, r)| r.map(|(x, y)| (i, (x * w[i], y * w[i])))).collect();
+        let all: Vec<(usize, Option<Range>)> =
+            looks.iter().map(|(i, js)| Some((*i, factor(s, t, *i, js)?))).collect::<Option<_>>()?;
+        let known: Vec<(usize, Range)> =
+            all.into_iter().filter_map(|(i, r)| r.map(|(x, y)| (i, (x * w[i], y * w[i])))).collect();
         named(s, t, &w, &known)
     })
 }
@@ -147,4 +149,56 @@ fn other_rows(w: &[f64], known: &[(usize, Range)], moved: usize) -> Option<(Clas
     let words = format!("the weights of {moved} rows are those of other rows ({}, …)", shown.join(", "));
     let (w, n) = (w.to_vec(), w.len());
     Some((Class::ScaleIndex, words, cost(n) * moved as f64, moved, Box::new(move |i| w[from[i]])))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fault::solve::tests::{codes, grouped_found, sum};
+    use crate::job::Operand;
+    use crate::quant::{Level, QTensorParts};
+    use crate::{Format, Granularity, QTensor};
+
+    const ROWS: usize = 30;
+    const N: usize = 40;
+    const K: usize = 96;
+    const ENDS: [usize; 3] = [8, 19, 30];
+
+    fn own(i: usize) -> f64 {
+        f64::from(0.25 + (i * 17 % 53) as f32 / 61.0)
+    }
+
+    /// Rows have their weights as a second level of scales, and are multiplied by these; scales of b are those of this place of each expert's.
+    fn said(weight: &dyn Fn(usize) -> f64, place: &dyn Fn(usize, usize) -> usize) -> (String, String) {
+        let level = Level {
+            granularity: Granularity::Block { rows: 1, cols: 1 },
+            format: Format::F32,
+            scale_inv: (0..ROWS).map(|i| own(i) as f32).collect(),
+            zero: None,
+        };
+        let q = codes(Format::E4m3, ROWS, K, K, false, 501);
+        let a = QTensor::new(QTensorParts { level: Some(level), ..q.clone().into_parts() }).unwrap();
+        let (x, b) = (q.dequantize(), codes(Format::Int8, 3 * N, K, 16, false, 502));
+        grouped_found(&Operand::Quantized(a), &b, &ENDS, Format::F16, |i, j| {
+            let e = ENDS.iter().filter(|end| **end <= i).count();
+            let value = |k: usize| {
+                let code = f64::from(b.codes()[(e * N + j) * K + k] as i8);
+                code * f64::from(b.scale_inv()[(e * N * 6 + place(j, k / 16)).min(3 * N * 6 - 1)])
+            };
+            weight(i) * sum(K, |k| x[[i, k]] * value(k))
+        })
+    }
+
+    #[test]
+    fn weights_of_other_rows_beside_scales_of_other_places_are_told() {
+        let from = |i: usize| (i * 7 + i * i % 5 + 3) % ROWS;
+        let got = said(&|i| own(from(i)), &|j, g| j + g);
+        assert!(got.0.contains(" + scale_index:row_weights"), "{} {}", got.0, got.1);
+        assert!(got.1.contains("e·240 + r·1 + c") && got.1.contains("0 ← 3, 1 ← 11"), "{}", got.1);
+        // Left out of all rows.
+        let got = said(&|_| 1.0, &|j, g| j + g);
+        assert!(got.0.contains("silent_skip") && got.1.contains("row_weights are left out"), "{} {}", got.0, got.1);
+        // Numbers of nobody's are no weights of other rows.
+        let got = said(&|i| 0.2 + crate::fault::solve::tests::noise(i + 77), &|j, g| j + g);
+        assert!(!got.0.contains("row_weights"), "{} {}", got.0, got.1);
+    }
 }

@@ -37,7 +37,8 @@ pub fn theories(s: &System, all: &[Theory]) -> Vec<Theory> {
         return Vec::new();
     }
     let reads = |t: &&Theory| {
-        let given = t.a.table.is_none() && t.a.value.is_none() && t.a.zero.is_none() && (t.a.scale.is_some() || t.a.code.is_some());
+        let given =
+            t.a.table.is_none() && t.a.value.is_none() && t.a.zero.is_none() && (t.a.scale.is_some() || t.a.code.is_some());
         let plain = t.finish.is_none() && t.from.is_none() && t.region.is_none() && t.patch.is_none() && t.expert.is_none();
         given && plain && t.k.is_none() && t.over.is_none() && t.product.is_none() && t.kept.is_none() && !t.fitted
     };
@@ -62,7 +63,9 @@ fn ranges(s: &System, t: &Theory, places: &[usize]) -> Option<Vec<Option<Range>>
         let Some((y, half)) = s.written(i, j, 0.0) else { continue };
         let place = t.a.code.as_ref().map_or(Some(at / s.cols * g.k + j), |f| f(i, j));
         let by = t.a.scale.as_ref().map_or_else(|| g.step(i, j), |f| f(i, j));
-        let Some(code) = place.map(|p| usize::from(codes[p])).filter(|c| by != 0.0 && by.is_finite() && g.table[*c].is_finite()) else {
+        let Some(code) =
+            place.map(|p| usize::from(codes[p])).filter(|c| by != 0.0 && by.is_finite() && g.table[*c].is_finite())
+        else {
             // Nothing is read here: 0 is written.
             (y.abs() <= half).then_some(())?;
             continue;
