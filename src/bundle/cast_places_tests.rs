@@ -282,8 +282,25 @@ fn what_becomes_of_values_beyond_the_largest_is_told_by_where_it_begins() {
     is_named(
         &by_one(Format::Int8, &x, Some(7), &wrapped),
         "overflow_wrap:out.zero_wraps",
-        &["wrap when the zero point is added"],
+        &["integers of 32 bits", "wrap when the zero point is added"],
     );
+}
+
+/// Two columns far below the range of 16 bits: by a zero point below 0 they become the largest code.
+#[test]
+fn quotients_of_16_bits_that_wrap_with_their_zero_point_are_told() {
+    let huge = |at: usize| if [5, 70].contains(&(at % COLS)) { -9e4 * (0.1 + noise(at).abs()) } else { 60.0 * noise(at) };
+    let x = Tensor::new(Format::F32, ROWS, COLS, (0..ROWS * COLS).map(|at| huge(at) as f32).collect()).unwrap();
+    let y = |at: usize| f64::from(x.data()[at]).round_ties_even();
+    let wrapped = |at: usize| (y(at) as i16).wrapping_add(-21).clamp(-128, 127) as i8 as u8;
+    let words = ["quotients are saturated to 16 bits, and wrap there when the zero point is added"];
+    is_named(&by_one(Format::Int8, &x, Some(-21), &wrapped), "overflow_wrap:out.zero_wraps", &words);
+    // Here and there the right code: no encoder.
+    let right = |at: usize| (y(at) - 21.0).clamp(-128.0, 127.0) as i8 as u8;
+    let either = |at: usize| if noise(at + 7) < 0.3 { wrapped(at) } else { right(at) };
+    let got = found(&by_one(Format::Int8, &x, Some(-21), &either));
+    assert!(!got.1.contains("saturated to 16 bits"), "{got:?}");
+    assert!(!got.1.contains("further on"), "one number is not moved: {got:?}");
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     if let Some(words) = untransposed(copy, q, &wrong) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
     }
+    if let Some(words) = not_mirrored(copy, q, &wrong) {
+        return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
+    }
     if let Some(words) = pitched(copy, q, &wrong).or_else(|| copy_pitch::explain(copy, q, &wrong)) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
     }
@@ -173,6 +176,28 @@ fn untransposed(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
     })
 }
 
+/// Tiles that are transposed within and stored at their own place in the copy, not at the mirrored one; where that is outside of the codes nobody knows.
+fn not_mirrored(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
+    let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
+    [8usize, 16, 32, 64, 128].into_iter().find_map(|unit| {
+        let (mut known, mut hit) = (0usize, 0usize);
+        for at in wrong {
+            let (c, r) = (at / rows, at % rows);
+            let (c0, r0) = (c / unit * unit, r / unit * unit);
+            // The tile of the codes at row c0, column r0.
+            let (row, col) = (c0 + r - r0, r0 + c - c0);
+            if row < rows && col < cols {
+                known += 1;
+                hit += usize::from(codes[row * cols + col] == copy[*at]);
+            }
+        }
+        let most = 2 * known >= wrong.len() && known >= 2 * LEAST && hit as f64 >= SHARE * known as f64;
+        most.then(|| {
+            format!("tiles of {unit}×{unit} are transposed within and stored at their own place (i, j), not at (j, i)")
+        })
+    })
+}
+
 /// The last tiles, which are short, whose elements are read from their buffer by another pitch than it was filled with; whole tiles are right.
 fn pitched(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
     let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
@@ -287,6 +312,21 @@ mod tests {
         };
         let (_, words) = found(&tiles);
         assert!(words.contains("a tile of 32×32 is moved to its place and not transposed within"), "{words}");
+        // Tile (i, j) of the copy is tile (i, j) of the codes, transposed; the last tiles of 48 rows are short.
+        let stayed = |unit: usize| {
+            move |c: usize, r: usize| {
+                let (row, col) = (c / unit * unit + r % unit, r / unit * unit + c % unit);
+                if row < 48 { right(col, row) } else { 0x11 }
+            }
+        };
+        let (name, words) = found(&stayed(16));
+        assert!(
+            name == "transpose.tile" && words.contains("tiles of 16×16 are transposed within and stored at their own"),
+            "{words}"
+        );
+        let near = stayed(16);
+        let (_, words) = found(&|c, r| if (c + r) % 2 == 0 { near(c, r) } else { near(c, r) ^ 1 });
+        assert!(!words.contains("at their own place"), "half of the codes are others: {words}");
         assert_eq!(found(&|c, r| if r < 16 { 0x7f } else { right(c, r) }).0, "transpose.part");
         let y = |c: usize, r: usize| f64::from(x.data()[r * 64 + c]) / q.affine(0).unit;
         let noise = |c: usize, r: usize| f64::from((c * 48 + r) as u32 % 97) / 97.0 - 0.5;

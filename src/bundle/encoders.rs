@@ -232,11 +232,14 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         |e| wrapped_behind(e, 0.0),
     ),
     (Class::OverflowWrap, "zero_wraps", "integers of 32 bits that are at their end wrap when the zero point is added", |e| {
-        let f = e.format;
-        let (y, high) = (e.y().round_ties_even().clamp(i32::MIN.into(), i32::MAX.into()) + e.zero, f64::from(i32::MAX));
-        let wrapped = (y + high + 1.0).rem_euclid(2.0 * high + 2.0) - high - 1.0;
-        f.is_integer().then(|| wrapped.clamp(f.min_finite(), f.max_finite()))
+        added_within(e, 32)
     }),
+    (
+        Class::OverflowWrap,
+        "zero_wraps",
+        "quotients are saturated to 16 bits, and wrap there when the zero point is added: those at one end become the code of the other",
+        |e| added_within(e, 16),
+    ),
     (
         Class::OverflowWrap,
         "below_turned",
@@ -300,6 +303,14 @@ fn wrapped_behind(e: &Element, low: f64) -> Option<f64> {
     let (least, span) = (e.format.min_finite(), f64::from(1u32 << e.format.bits()));
     let code = (e.y() + e.zero).round_ties_even().clamp(low, span - 1.0);
     (e.format.is_integer() && least < 0.0).then(|| (code - least).rem_euclid(span) + least)
+}
+
+/// Of integers: saturated to so many bits, which wrap as the zero point is added, then clamped to the codes' range.
+fn added_within(e: &Element, bits: i32) -> Option<f64> {
+    let (f, end) = (e.format, f64::from(bits - 1).exp2());
+    let y = e.y().round_ties_even().clamp(-end, end - 1.0) + e.zero;
+    let wrapped = (y + end).rem_euclid(2.0 * end) - end;
+    f.is_integer().then(|| wrapped.clamp(f.min_finite(), f.max_finite()))
 }
 
 /// Elements whose code is subnormal.

@@ -19,7 +19,10 @@ fn code(f: Format, y: f64, overflow: Overflow) -> u8 {
 
 /// A grouped product of `a` and NVFP4, or of values and int4, whose rows are multiplied by `by` of their number and their weight.
 fn routed(narrow: bool, by: &dyn Fn(usize, &[f32]) -> f64) -> Writer {
-    let weights: Vec<f32> = (0..ROWS).map(|i| 0.11 + (i * 29 % 47) as f32 / 50.0).collect();
+    routed_by(narrow, (0..ROWS).map(|i| 0.11 + (i * 29 % 47) as f32 / 50.0).collect(), by)
+}
+
+fn routed_by(narrow: bool, weights: Vec<f32>, by: &dyn Fn(usize, &[f32]) -> f64) -> Writer {
     let mut w = Writer::new("grouped_gemm");
     let b = quantized(if narrow { "te_nvfp4" } else { "affine_sym:int4:g32" }, 3 * N, K, 121);
     let x = if narrow {
@@ -64,6 +67,26 @@ fn weights_of_rows_from_other_places_are_named() {
     // What no weight makes has no such name.
     let noise = |i: usize, w: &[f32]| f64::from(w[i]) * (1.0 + 0.1 * (i as f64 * 7.3).sin());
     assert!(!found(&routed(true, &noise)).1.contains("row_weights"));
+}
+
+/// Two neighbours make one number of 32 bits, and the second half of the rows reads what lies behind all of them.
+#[test]
+fn weights_of_16_bits_that_are_read_as_32_are_named() {
+    let weights = || (0..ROWS).map(|i| round(Format::Bf16, 0.11 + (i * 29 % 47) as f64 / 50.0) as f32).collect();
+    let behind = |i: usize| 0.3 + 0.2 * (i as f64 * 5.1).sin();
+    let two = |w: &[f32], i: usize| f32::from_bits(w[2 * i].to_bits() >> 16 | w[2 * i + 1].to_bits());
+    for narrow in [true, false] {
+        let wide = routed_by(narrow, weights(), &|i, w| if 2 * i < ROWS { f64::from(two(w, i)) } else { behind(i) });
+        let words = ["row_weights are bf16 read as f32", "rows from 24 on read what lies behind them"];
+        is_named(&wide, "bits_reinterpreted:row_weights", &words);
+        // One row that no such pair makes.
+        let none = routed_by(narrow, weights(), &|i, w| match i {
+            5 => 0.7 * f64::from(two(w, i)),
+            i if 2 * i < ROWS => f64::from(two(w, i)),
+            i => behind(i),
+        });
+        assert!(!found(&none).1.contains("row_weights"), "{:?}", found(&none));
+    }
 }
 
 /// Groups of 64 by rows of `scale_of(group, column)`, with the scale of column 0 stored.

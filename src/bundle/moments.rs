@@ -475,6 +475,7 @@ mod by_hand;
 mod kept;
 pub mod narrow;
 mod raced;
+pub mod remainders;
 pub mod runs;
 pub mod slots;
 

@@ -313,11 +313,8 @@ impl Norm<'_> {
         let words =
             [Some(words), unwritten.clone()].into_iter().flatten().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("; and ");
         let is: Vec<bool> = (0..self.rows.len()).map(|i| wrong.contains(&i)).collect();
-        let place = if wrong.len() == self.sampled.len() || self.sampled.len() < self.rows.len() {
-            String::new()
-        } else {
-            format!(", in rows {}", lines(&is))
-        };
+        let all = wrong.len() == self.sampled.len() || self.sampled.len() < self.rows.len();
+        let place = if all { String::new() } else { format!(", in rows {}", lines(&is)) };
         (!words.is_empty()).then(|| format!("{words}{place}"))
     }
 
@@ -512,8 +509,8 @@ impl Norm<'_> {
         let (low, high) = meet(&|i, square| square.sqrt() - unbiased(i));
         if low <= high && high > 0.0 {
             let e = roundest(low.max(0.0), high);
-            let words =
-                format!("the sum of squares is divided by {}, and {} is added to the root", n - 1, digits::apart([e])[0]);
+            let by = digits::apart([e]);
+            let words = format!("the sum of squares is divided by {}, and {} is added to the root", n - 1, by[0]);
             add(words, &|i| unbiased(i) + e);
         }
         let (low, high) = meet(&|i, square| (square - self.eps) / v[i]);
@@ -585,6 +582,7 @@ impl Norm<'_> {
 
 mod bias_places;
 mod in_sixteen;
+mod other_divisors;
 mod overwritten;
 mod padding;
 mod partly;
@@ -597,4 +595,4 @@ mod slices;
 pub mod strided_gains;
 
 #[cfg(test)]
-mod by_hand;
+pub(super) mod by_hand;

@@ -16,6 +16,8 @@ use crate::{Format, Overflow, Rounding};
 /// Wrong rows, at least; weights that are seen in them where they stand at other places.
 const LEAST: usize = 2;
 const DIFFERENT: usize = 3;
+/// Wrong rows whose weight is known, where others read what lies behind all weights: so many, and a third of them.
+const KNOWN: usize = 4;
 /// Bits that rows tell which have each another row's weight.
 const BITS: f64 = 64.0;
 /// The share of a row's energy that is not its sums by one number, at most.
@@ -33,12 +35,16 @@ struct Way<'w> {
     class: Class,
     /// Whether it takes weights from other places.
     moved: bool,
+    /// Rows of which nothing is known read what lies behind the weights.
+    behind: bool,
     weight: Other<'w>,
 }
 
 fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     let mut all: Vec<Way> = Vec::new();
-    let mut add = |class, moved, words: &str, weight: Other<'w>| all.push(Way { words: words.into(), class, moved, weight });
+    let mut add = |class, moved, words: &str, weight: Other<'w>| {
+        all.push(Way { words: words.into(), class, moved, behind: false, weight })
+    };
     add(Class::SilentSkip, false, "row_weights are left out", Box::new(|_, _| Some(1.0)));
     add(Class::ScaleDoubledInverted, false, "row_weights are multiplied twice", Box::new(|i, _| Some(w[i] * w[i])));
     add(Class::ScaleDoubledInverted, false, "rows are divided by row_weights", Box::new(|i, _| Some(1.0 / w[i])));
@@ -64,6 +70,15 @@ fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     for (words, read) in floats(w).into_iter().chain(halves(w)) {
         add(Class::BitsReinterpreted, true, &format!("row_weights are {words}"), Box::new(move |i, _| read.get(i).copied()));
     }
+    // Of 16 bits read as 32 the first half alone is there.
+    for (words, read) in floats(w).into_iter().filter(|(words, _)| words.ends_with("two neighbours make one")) {
+        let (words, there) = (format!("row_weights are {words}"), w.len() / 2);
+        let weight: Other = Box::new(move |i, _| read.get(i).copied().filter(|_| i < there));
+        all.push(Way { words, class: Class::BitsReinterpreted, moved: true, behind: true, weight });
+    }
+    let mut add = |class, moved, words: &str, weight: Other<'w>| {
+        all.push(Way { words: words.into(), class, moved, behind: false, weight });
+    };
     for way in shortest_ways(w.len(), 1) {
         let words = format!("the weight of row r is that of {}", way.words);
         add(index, true, &words, Box::new(move |i, _| at((way.map)(i, 0))));
@@ -88,15 +103,18 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
     };
     let way = ways(&w, &starts).into_iter().find(|way| {
         let mut seen: Vec<u64> = Vec::new();
-        let all = wrong.iter().all(|i| {
-            (way.weight)(*i, group(*i)).is_some_and(|weight| {
+        let mut known = 0;
+        let all = wrong.iter().all(|i| match (way.weight)(*i, group(*i)) {
+            Some(weight) => {
                 seen.push(weight.to_bits());
+                known += 1;
                 is(*i, weight)
-            })
+            }
+            None => way.behind,
         });
         seen.sort_unstable();
         seen.dedup();
-        all && (!way.moved || seen.len() >= DIFFERENT)
+        all && (!way.moved || seen.len() >= DIFFERENT) && (!way.behind || known >= KNOWN && 3 * known >= wrong.len())
     });
     let (class, words) = match way {
         None => {
@@ -107,9 +125,13 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
         }
         Some(way) => {
             // Rows that the way leaves as they are belong to it.
-            let follows = |i: usize| i >= rows || (way.weight)(i, group(i)).is_some_and(|weight| is(i, weight));
+            let follows = |i: usize| i >= rows || (way.weight)(i, group(i)).map_or(way.behind, |weight| is(i, weight));
             let is_row = widened(&wrong, (0..w.len()).map(follows).collect());
-            (way.class, format!("{}{}", way.words, where_not_all("rows", &is_row)))
+            let behind = match way.behind {
+                true => format!(", and rows from {} on read what lies behind them", w.len() / 2),
+                false => String::new(),
+            };
+            (way.class, format!("{}{behind}{}", way.words, where_not_all("rows", &is_row)))
         }
     };
     Some(Finding::solved(class, "row_weights", words))

@@ -1,7 +1,7 @@
 //! What is wrong beside what explains the result: scales and an amax that wrong codes do not make, told behind the name.
 
 use super::assay::{Answer, with_evidence};
-use super::{Bundle, copies};
+use super::{Bundle, copies, stages};
 use crate::QTensor;
 use crate::compare::Verdict;
 use crate::fault::{self, Class};
@@ -19,7 +19,8 @@ pub fn tell(bundle: &Bundle, found: &mut Answer) {
     let of_copy = first.variant.contains("transpose");
     let of_amax = first.class == Class::AmaxScope || first.fault.contains("amax");
     let copy = if of_copy { None } else { other_copy(bundle, found) };
-    let amax = if of_amax { None } else { part_amax(bundle, found).or_else(|| other_amax(found)) };
+    let amax = || part_amax(bundle, found).or_else(|| scaled_amax(bundle, found)).or_else(|| other_amax(found));
+    let amax = if of_amax { None } else { amax() };
     let Some(first) = found.diagnosis.as_mut().and_then(|d| d.findings.first_mut()) else { return };
     first.detail += &scales.unwrap_or_default();
     first.detail += &copy.unwrap_or_default();
@@ -74,6 +75,14 @@ fn part_amax(bundle: &Bundle, found: &Answer) -> Option<String> {
     let amax = bundle.out.amax.filter(|_| is_cast && of_codes)?;
     let part = fault::amax::parts_of(bundle.a.high.as_ref()?, amax).into_iter().next()?;
     Some(format!("; and {}", part.words))
+}
+
+/// An amax of scaled values beside a transposed copy that is wrong in another way: neither makes the other.
+fn scaled_amax(bundle: &Bundle, found: &Answer) -> Option<String> {
+    let is_copy = found.diagnosis.as_ref()?.findings.first()?.variant.contains("transpose") && found.verdict == Verdict::Fail;
+    let amax = f64::from(bundle.out.amax.filter(|_| is_copy)?);
+    let largest = bundle.a.high.as_ref()?.data().iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    Some(format!("; and {}", stages::scaled(bundle, f64::from(largest), amax)?))
 }
 
 /// Codes of the transposed copy that are neither those beside it nor the right ones: what is wrong with the codes does not make them.

@@ -90,6 +90,12 @@ pub(super) fn unscaled(largest: f64, max: f64, zero: bool) -> Option<String> {
 
 /// An amax of what is scaled already: of the values times scale, or of the codes that these become.
 fn of_codes(bundle: &Bundle, largest: f64, amax: f64) -> Option<Finding> {
+    let words = format!("{}: {amax:.5} instead of {largest:.5}; the codes are right", scaled(bundle, largest, amax)?);
+    Some(Finding::solved(Class::AmaxScope, "out.amax_stage", words))
+}
+
+/// The same in words, of what is wrong beside it too.
+pub(super) fn scaled(bundle: &Bundle, largest: f64, amax: f64) -> Option<&'static str> {
     let Data::Quantized(q) = &bundle.out.d else { return None };
     let by = q.affine(0).unit;
     // By a scale near 1 there is nothing to tell.
@@ -98,13 +104,11 @@ fn of_codes(bundle: &Bundle, largest: f64, amax: f64) -> Option<Finding> {
     let f = q.format();
     let code = f.decode(f.encode(scaled, Rounding::NearestEven, Overflow::Saturate)).abs();
     let near = |y: f64| (amax - y).abs() <= SCALED * y;
-    let words = match () {
-        () if near(scaled) => "the values times scale, before they are rounded to codes",
-        () if near(code) => "the codes, behind the multiplication by scale and the rounding",
-        () => return None,
-    };
-    let words = format!("out.amax is that of {words}: {amax:.5} instead of {largest:.5}; the codes are right");
-    Some(Finding::solved(Class::AmaxScope, "out.amax_stage", words))
+    match () {
+        () if near(scaled) => Some("out.amax is that of the values times scale, before they are rounded to codes"),
+        () if near(code) => Some("out.amax is that of the codes, behind the multiplication by scale and the rounding"),
+        () => None,
+    }
 }
 
 /// The stage that an amax is of, where it is all that is wrong.

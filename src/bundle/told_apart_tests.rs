@@ -176,6 +176,38 @@ fn scales_of_another_swizzle_without_their_second_level_are_named() {
     }
 }
 
+/// Rows of four groups and a short one, whose scales are looked up by the flat index of the element.
+#[test]
+fn a_number_of_the_table_beside_scales_of_other_places_is_named() {
+    let (rows, cols, group) = (40usize, 152usize, 32usize);
+    let q = QTensor::new(QTensorParts {
+        format: Format::Nf4,
+        rows,
+        cols,
+        codes: (0..rows * cols).map(|at| (at * 7919 % 1009 % 16) as u8).collect(),
+        granularity: Granularity::Group(group),
+        scale_format: Format::F32,
+        scale_inv: (0..rows * 5).map(|g| 0.01 + (g * 29 % 199) as f32 / 400.0).collect(),
+        zero: Zero::None,
+        level: None,
+    })
+    .unwrap();
+    let said = |number: &dyn Fn(u8, usize) -> f64| {
+        let y = |i: usize, j: usize| number(q.codes()[i * cols + j], i) * f64::from(q.scale_inv()[(i * cols + j) / group]);
+        let found = super::named_tests::found(&dequantized(&q, &y));
+        format!("{} {}", found.1, found.2)
+    };
+    let own = |c: u8| Format::Nf4.decode(u32::from(c));
+    let found = said(&|c, _| if c == 11 { 0.3971524 } else { own(c) });
+    assert!(found.contains(" + codec_edge:a.table"), "{found}");
+    assert!(found.contains("otherwise at 1 of 16 codes: 0x0b as 0.39715"), "{found}");
+    // Another number in every row is none of a table; of most codes it says nothing of the scales.
+    let found = said(&|c, i| if c == 11 { 0.3 + 0.01 * i as f64 } else { own(c) });
+    assert!(!found.contains("a.table"), "{found}");
+    let found = said(&|c, _| if c > 5 { own(c) + 0.03 * f64::from(c % 3 + 1) } else { own(c) });
+    assert!(!found.contains(" + codec_edge:a.table"), "{found}");
+}
+
 #[test]
 fn bits_of_a_neighbour_below_a_mantissa_are_named() {
     let q = "te_current".parse::<Recipe>().unwrap();

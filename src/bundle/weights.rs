@@ -19,12 +19,17 @@ type Solved = (f64, f64);
 
 /// What each wrong column was multiplied by and what was added, in words. `None`: it is no such thing.
 pub fn explain(norm: &Norm) -> Option<String> {
+    explain_by(norm, &|x| (norm.center(x), norm.divisor(x)))
+}
+
+/// The same where every row has this mean and this divisor.
+pub fn explain_by(norm: &Norm, of: &(dyn Fn(&[f64]) -> (f64, f64) + Sync)) -> Option<String> {
     let (columns, unwritten) = norm.written();
     let n = norm.gamma.len();
     let step = norm.sampled.len().div_ceil(MOST);
     let rows: Vec<usize> = norm.sampled.iter().copied().step_by(step).collect();
     (rows.len() >= LEAST && columns.len() >= WRONG).then_some(())?;
-    let moments: Vec<(f64, f64)> = rows.iter().map(|i| (norm.center(&norm.rows[*i]), norm.divisor(&norm.rows[*i]))).collect();
+    let moments: Vec<(f64, f64)> = rows.iter().map(|i| of(&norm.rows[*i])).collect();
     let mut solved: Vec<Option<(Solved, Solved)>> = vec![None; n];
     let (mut made, mut count) = (0usize, 0usize);
     for j in &columns {

@@ -184,6 +184,12 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
             let y = (y.round_ties_even() as i32).wrapping_add(z as i32);
             f64::from(y).max(g.values[0]).min(g.most())
         }),
+        "quotients are saturated to 16 bits, and wrap there when the zero point is added: those at one end become the code of the other" => {
+            g.whole.then(|| {
+                let y = (y.round_ties_even() as i16).wrapping_add(z as i16);
+                f64::from(y).max(g.values[0]).min(g.most())
+            })
+        }
         "values are saturated to the codes' range before the zero point is added" => at(g.nearest(y) + z),
         "the zero point is added after rounding, and the sum is rounded again" => at(y.round_ties_even() + z),
         "the zero point is not added" => at(y),

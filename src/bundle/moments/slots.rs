@@ -5,7 +5,7 @@
 //! Σ of slots, one of which is Σ x where Σ (x − μ)² belongs            width 5 → 2: lanes 0, 1 take 2, 3, and lane 4 is in no sum
 //! ```
 
-use super::{Add, Row};
+use super::{Add, Row, remainders};
 use crate::op::Op;
 
 /// Columns of a lane, and of a run of lanes.
@@ -97,6 +97,7 @@ pub(super) fn sums(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &m
             }
         }
     }
+    remainders::sums(table, what, add);
     for (words, kept) in trees(n) {
         add(format!("the {what} lacks {words}"), &|i| {
             table[i].squares.iter().zip(&kept).filter(|(_, k)| **k).map(|(x, _)| x).sum::<f64>() / size
@@ -120,6 +121,7 @@ pub(super) fn sums(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &m
 /// Means of a row of such parts.
 pub fn means(rows: &[Vec<f64>], add: &mut Add) {
     let n = rows[0].len();
+    remainders::means(rows, add);
     let part = |i: usize, from: usize, to: usize| rows[i][from..to.min(n)].iter().sum::<f64>() / (to.min(n) - from) as f64;
     for (words, kept) in trees(n) {
         add(format!("the mean lacks {words}"), &|i| {

@@ -5,21 +5,21 @@ use crate::bundle::by_hand::{bf16, f16};
 use crate::op::Op;
 
 const ROWS: usize = 24;
-pub(super) const COLS: usize = 96;
-pub(super) const EPS: f64 = 0.02;
+pub(in crate::bundle) const COLS: usize = 96;
+pub(in crate::bundle) const EPS: f64 = 0.02;
 
 /// Values of both signs, not centred, rows of different sizes.
-pub(super) fn rows() -> Vec<Vec<f64>> {
+pub(in crate::bundle) fn rows() -> Vec<Vec<f64>> {
     let one = |at: usize| ((at * 7919 + 101) % 1009) as f64 / 1009.0 - 0.4;
     let size = |i: usize| 0.1 + 0.15 * ((i * 5 % ROWS) as f64);
     (0..ROWS).map(|i| (0..COLS).map(|j| f64::from((one(i * COLS + j) * size(i)) as f32)).collect()).collect()
 }
 
-pub(super) fn gamma(j: usize) -> f64 {
+pub(in crate::bundle) fn gamma(j: usize) -> f64 {
     f64::from((0.6 + ((j * 37 + 5) % 89) as f64 / 89.0) as f32)
 }
 
-pub(super) fn beta(j: usize) -> f64 {
+pub(in crate::bundle) fn beta(j: usize) -> f64 {
     f64::from((((j * 53 + 11) % 83) as f64 / 83.0 - 0.3) as f32)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn square(x: &[f64], m: f64) -> f64 {
 }
 
 /// All rows of a norm.
-type Rows<'x> = &'x [Vec<f64>];
+pub(in crate::bundle) type Rows<'x> = &'x [Vec<f64>];
 
 /// What is seen of a norm whose element (i, j) is this.
 pub(super) fn with<R>(op: Op, rows: Rows, made: &dyn Fn(Rows, usize, usize) -> f64, see: impl FnOnce(&Norm) -> R) -> R {
@@ -64,7 +64,7 @@ pub(super) fn with<R>(op: Op, rows: Rows, made: &dyn Fn(Rows, usize, usize) -> f
 }
 
 /// What is said of it.
-fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
+pub(in crate::bundle) fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
     with(op, &rows(), made, |norm| norm.explain().unwrap_or_default())
 }
 

@@ -5,7 +5,7 @@
 //! y − β = n·g of column j, one g in every row       g[j] = γ[j / s] where s divides j, γ[j·s] or γ[j + d] where that is there; anything elsewhere
 //! ```
 
-use super::{NEAR, Norm, SHARE};
+use super::{NEAR, Norm, SHARE, other_divisors};
 use crate::bundle::formula::EPS;
 use crate::bundle::weights;
 use crate::compare::digits;
@@ -24,8 +24,9 @@ const FEW: usize = 16;
 /// What gamma and beta each column takes, in words: those that are solved of every column, or whose gamma it is, where that is only said to be another vector.
 pub fn explain(norm: &Norm) -> Option<String> {
     let solved = weights::explain(norm);
-    let strided = if solved.as_ref().is_none_or(|words| words.contains(weights::VECTOR)) { of_places(norm) } else { None };
-    strided.or(solved)
+    let open = solved.as_ref().is_none_or(|words| words.contains(weights::VECTOR));
+    let other = || of_places(norm).or_else(|| other_divisors::explain(norm));
+    (if open { other() } else { None }).or(solved)
 }
 
 /// Which column takes whose gamma.

@@ -1,6 +1,7 @@
 //! Theories of grouped products: which expert's weights every row met.
 
 use super::maps::cost;
+use super::met;
 use super::row_lists;
 use super::segment::lines;
 use super::system::{System, Theory};
@@ -22,8 +23,8 @@ pub fn multiplied(s: &System, map: Vec<Option<usize>>, biased: bool) -> Theory {
     t
 }
 
-/// The expert whose weights make each row; `None` where no one's do. A row of zeros met nobody.
-fn met(s: &System, biased: bool) -> Option<Vec<Option<usize>>> {
+/// The expert whose weights make each row by what `of` makes of a map; `None` where no one's do. A row of zeros met nobody.
+fn met_by(s: &System, of: &dyn Fn(Vec<Option<usize>>) -> Theory) -> Option<Vec<Option<usize>>> {
     let mut all = Vec::with_capacity(s.rows);
     let open: Vec<usize> = (0..s.cols).filter(|j| s.region.as_ref().is_none_or(|r| r.cols[*j])).collect();
     let look: Vec<usize> = (0..open.len().min(8)).map(|x| open[x * open.len() / open.len().min(8)]).collect();
@@ -33,7 +34,7 @@ fn met(s: &System, biased: bool) -> Option<Vec<Option<usize>>> {
         let by = |e: Option<usize>| {
             let mut map = vec![None; s.rows];
             map[i] = e;
-            let t = multiplied(s, map, biased);
+            let t = of(map);
             look.iter().all(|j| s.fits(&t, i, *j))
         };
         let found = if home.is_some() && by(home) { home } else { (0..s.parts.len()).find(|e| by(Some(*e))) };
@@ -54,10 +55,14 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.parts.len() < 2 || s.rows > 8192 {
         return Vec::new();
     }
-    // The bias of the expert too, or of the row's own.
+    // The bias of the expert too, or of the row's own; that of the expert by scales which it should not meet.
     let biased: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[false] };
-    let found = biased.iter().find_map(|biased| Some((met(s, *biased).filter(|m| *m != s.part)?, *biased)));
-    let Some((map, biased)) = found else { return Vec::new() };
+    type Makes<'m> = Box<dyn Fn(Vec<Option<usize>>) -> Theory + 'm>;
+    let plain = biased.iter().map(|biased| (*biased, Box::new(|map| multiplied(s, map, *biased)) as Makes));
+    let scaled =
+        met::bias_of_experts(s).into_iter().map(|add| (true, Box::new(move |map| add(multiplied(s, map, false))) as Makes));
+    let found = plain.chain(scaled).find_map(|(biased, of)| Some((met_by(s, &of).filter(|m| *m != s.part)?, biased, of)));
+    let Some((map, biased, of)) = found else { return Vec::new() };
     let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();
     // Rows that nobody multiplies, all others by their own: there may be a rule, and else they are not written.
     let nobodys = (0..s.rows).all(|i| !wrong[i] || map[i].is_none());
@@ -73,8 +78,9 @@ pub fn theories(s: &System) -> Vec<Theory> {
             (format!("rows {} are multiplied by another expert's weights", lines(&wrong)), 6.0 + 2.0 * n as f64)
         }
     };
-    let mut t = multiplied(s, map, biased).bits(bits);
-    t.detail = if biased { format!("{words}, whose bias comes with them") } else { words };
+    let mut t = of(map).bits(bits);
+    let beside = std::mem::take(&mut t.detail);
+    t.detail = if biased { format!("{words}, whose bias comes with them{beside}") } else { words };
     vec![t]
 }
 

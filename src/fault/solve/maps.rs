@@ -521,6 +521,18 @@ fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
             Arc::new(move |r, c| (r / per * apart + r % per).min(rows - 1) * cols + c),
         );
     }
+    // Rows of each expert at another stride: 1 where that of groups is taken, or padded.
+    let mut strides: Vec<usize> = [4usize, 8, 16].iter().map(|to| cols.next_multiple_of(*to)).chain([1]).collect();
+    strides.sort_unstable();
+    strides.dedup();
+    for stride in strides.into_iter().filter(|s| *s != cols && cols > 1 && per > 1) {
+        add(
+            Kind::Layout,
+            format!("e·{} + r·{stride} + c of row r of its expert e, or the last where there is none", per * cols),
+            cost(stride.abs_diff(cols)) + 1.5,
+            Arc::new(move |r, c| (r / per * per * cols + r % per * stride + c).min(rows * cols - 1)),
+        );
+    }
     for p in 2..=experts.min(128) {
         add(Kind::Expert, format!("expert e / {p}'s"), cost(p), Arc::new(move |r, c| at(r / per / p, r, c)));
         add(Kind::Expert, format!("expert e mod {p}'s"), cost(p), Arc::new(move |r, c| at(r / per % p, r, c)));

@@ -1,14 +1,14 @@
 //! Theories of what meets scales too often or too rarely besides the factors of a product: the bias, and the sum of all blocks along K.
 //!
 //! ```text
-//! bias(i, j) · s_a(i) · s_b(j)                 multiplied like the sum
+//! bias(i, j) · s_a(i) · s_b(j)                 multiplied like the sum; of rows that meet another expert, that one's
 //! bias(i, j) · s_b(j) / s_b(0)                   made by the first scale, read by each column's own; in whole steps of s_a·s_b, or as it is
 //! Σ_blocks · s_a(i, last) · s_b(j, last)       a sum in units of a block's scales: once more, or once less
 //! ```
 
 use super::given::Given;
 use super::output::Add;
-use super::system::{Finish, System};
+use super::system::{Finish, System, Theory};
 use crate::fault::Class;
 use std::sync::Arc;
 
@@ -37,13 +37,47 @@ pub fn last_block(s: &System, add: &mut Add) {
     }
 }
 
+/// The scale of each line of an operand whose scales do not change along K.
+fn of_lines(g: &Given, rows: usize) -> Option<Vec<f64>> {
+    let scales = g.q.as_ref().filter(|_| g.grid.1 == 1)?.scale_inv();
+    Some((0..rows).map(|i| f64::from(scales[(i / g.tile.0).min(scales.len() - 1)]) * g.global).collect())
+}
+
+/// What adds to a theory of rows that meet experts the bias of these, multiplied by scales.
+pub type Adds = Box<dyn Fn(Theory) -> Theory>;
+
+/// The biases of the experts that a theory's rows meet, by the scale of a, of b, or both: words and a name behind the theory's own.
+pub fn bias_of_experts(s: &System) -> Vec<Adds> {
+    let (sa, sb) = (of_lines(&s.a, s.a.rows).map(Arc::new), of_lines(&s.b, s.b.rows).map(Arc::new));
+    if !s.bias.any() || s.bias.experts() < 2 || s.a.rows != s.rows {
+        return Vec::new();
+    }
+    let ways = [(true, false, "the scale of a"), (false, true, "the scale of b"), (true, true, "both scales")];
+    let ways = ways.into_iter().filter(|(a, b, _)| (sa.is_some() || !a) && (sb.is_some() || !b));
+    let starts: Arc<Vec<usize>> = Arc::new(s.parts.iter().map(|p| p.b).collect());
+    let one = |(by_a, by_b, words): (bool, bool, &'static str)| -> Adds {
+        let (sa, sb, starts, bias) = (sa.clone(), sb.clone(), starts.clone(), s.bias.clone());
+        Box::new(move |mut t: Theory| {
+            let (sa, sb, starts, bias, map) = (sa.clone(), sb.clone(), starts.clone(), bias.clone(), t.expert.clone());
+            t.variant += &format!(" + {}:out.bias_scaled", Class::ScaleDoubledInverted.name());
+            t.detail += &format!("; and the bias is multiplied by {words}");
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let Some(e) = map.as_ref().and_then(|m| m[i]) else { return v };
+                let of = |by: bool, scales: &Option<Arc<Vec<f64>>>, line: usize| match scales {
+                    Some(x) if by => x[line],
+                    _ => 1.0,
+                };
+                v + bias.of_expert(e, j) * bias.weight(i) * of(by_a, &sa, i) * of(by_b, &sb, starts[e] + j)
+            }));
+            t
+        })
+    };
+    ways.map(one).collect()
+}
+
 /// The bias, multiplied by scales too: of operands whose scales do not change along K.
 pub fn scaled_bias(s: &System, add: &mut Add) {
-    let of = |g: &Given, rows: usize| -> Option<Vec<f64>> {
-        let scales = g.q.as_ref().filter(|_| g.grid.1 == 1)?.scale_inv();
-        Some((0..rows).map(|i| f64::from(scales[(i / g.tile.0).min(scales.len() - 1)]) * g.global).collect())
-    };
-    let (sa, sb) = (of(&s.a, s.a.rows), of(&s.b, s.b.rows));
+    let (sa, sb) = (of_lines(&s.a, s.a.rows), of_lines(&s.b, s.b.rows));
     let bias = &s.bias;
     // The row of b that column 0 of each row meets: that of its expert.
     let first: Arc<Vec<usize>> = Arc::new(s.part.iter().map(|p| p.map_or(0, |p| s.parts[p].b)).collect());
@@ -92,5 +126,46 @@ pub fn scaled_bias(s: &System, add: &mut Add) {
             });
             add(Class::ScaleIndex, "bias_scale", words, 4.0, false, finish);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{codes, grouped_biased_found, noise, sum};
+    use crate::job::Operand;
+
+    const N: usize = 36;
+    const K: usize = 80;
+    const ENDS: [usize; 4] = [9, 16, 16, 31];
+
+    /// The expert of row i meets its weights; the bias is that of `bias(i)`, times what `by` makes of the scale of row i of a.
+    fn said(met: &dyn Fn(usize) -> usize, bias_of: &dyn Fn(usize) -> usize, by: &dyn Fn(f64) -> f64) -> (String, String) {
+        let (a, b) = (codes(Format::Int8, 31, K, K, false, 401), codes(Format::Int8, 4 * N, K, K, false, 402));
+        let (x, y) = (a.dequantize(), b.dequantize());
+        let bias: Vec<f32> = (0..4 * N).map(|x| 20.0 * (noise(x + 70) - 0.5) as f32).collect();
+        let stored = bias.clone();
+        grouped_biased_found(&Operand::Quantized(a.clone()), &b, &ENDS, bias, Format::F16, |i, j| {
+            let sum = sum(K, |k| x[[i, k]] * y[[met(i) * N + j, k]]);
+            sum + f64::from(stored[bias_of(i) * N + j]) * by(f64::from(a.scale_inv()[i]))
+        })
+    }
+
+    /// `row > end`: the first row behind a group is still its.
+    #[test]
+    fn a_bias_that_meets_scales_beside_rows_of_another_expert_is_told() {
+        let late = |i: usize| ENDS.iter().position(|end| i <= *end).unwrap();
+        let got = said(&late, &late, &|s| s);
+        assert_eq!(got.0, "group_boundary:rows_of_experts + scale_doubled_inverted:out.bias_scaled", "{}", got.1);
+        assert!(
+            got.1.contains("group 0 ends 1 row late") && got.1.contains("the bias is multiplied by the scale of a"),
+            "{}",
+            got.1
+        );
+        // As it should be, and by another number of each row.
+        let got = said(&late, &late, &|_| 1.0);
+        assert!(got.1.contains("whose bias comes with them") && !got.0.contains("bias_scaled"), "{} {}", got.0, got.1);
+        let got = said(&late, &late, &|s| (1e4 * s).sin());
+        assert!(!got.0.contains("bias_scaled"), "{} {}", got.0, got.1);
     }
 }

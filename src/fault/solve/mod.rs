@@ -76,6 +76,7 @@ pub mod kept;
 mod kernel_tests;
 pub mod lanes;
 pub mod layouts;
+pub mod leftover;
 pub mod levels;
 pub mod line;
 pub mod linear;
@@ -128,6 +129,7 @@ pub mod reread;
 pub mod ring;
 pub mod rounded_sums;
 pub mod row_blocks;
+pub mod row_factors;
 pub mod row_lists;
 pub mod scale_blocks;
 pub mod scale_bytes;
@@ -155,6 +157,7 @@ pub mod sums;
 pub mod system;
 pub mod table;
 pub mod table_orders;
+pub mod tables_beside;
 #[cfg(test)]
 mod tests;
 pub mod theory;
@@ -405,6 +408,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let (system, picture) = tried.into_iter().next()?;
     let old = || {
         let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system)).or_else(|| unrelated::theory(&system));
+        let cleared = || cleared().or_else(|| leftover::theory(&system));
         edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(cleared)
     };
     if let Some(old) = old().filter(|_| pairs) {

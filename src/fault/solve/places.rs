@@ -326,6 +326,10 @@ pub fn displaced(s: &System) -> Vec<Theory> {
     // Where the first probe's value is found, the others have to be as far away.
     let Some((i0, j0)) = probes.first().copied().filter(|_| probes.len() >= 4) else { return found };
     let x0 = s.actual[i0 * s.cols + j0];
+    // One number alone is found wherever it stands: it is not moved, it is what a limit or nothing leaves.
+    if probes.iter().all(|(i, j)| s.actual[i * s.cols + j] == x0) {
+        return found;
+    }
     for at in 0..s.rows * s.cols {
         let (i, j) = (at / s.cols, at % s.cols);
         if !right(i, j, x0) {

@@ -101,9 +101,9 @@ fn wrong_cells(s: &System) -> Option<Region> {
 }
 
 /// Rows of one group, and columns, all of which are asked.
-type Block = (Vec<usize>, Vec<usize>);
+pub(super) type Block = (Vec<usize>, Vec<usize>);
 
-fn blocks(s: &System, region: &Region) -> Vec<Block> {
+pub(super) fn blocks(s: &System, region: &Region) -> Vec<Block> {
     let of = |v: &[bool]| (0..v.len()).filter(|x| v[*x]).collect::<Vec<usize>>();
     let rectangles: Vec<Block> = match region.tiles.is_empty() {
         true => vec![(of(&region.rows), of(&region.cols))],
@@ -126,10 +126,10 @@ fn blocks(s: &System, region: &Region) -> Vec<Block> {
 }
 
 /// What numbers are like, beyond chance.
-struct Likeness {
-    of_right: bool,
-    of_a: bool,
-    of_b: bool,
+pub(super) struct Likeness {
+    pub(super) of_right: bool,
+    pub(super) of_a: bool,
+    pub(super) of_b: bool,
 }
 
 /// Sums of a likeness: what was found, and what chance makes of it.
@@ -151,7 +151,7 @@ impl Sum {
 
 impl Likeness {
     /// Of these blocks. `None`: nothing is told, or the numbers are of a few directions, as other scales or another bias make them.
-    fn of(s: &System, blocks: &[Block], of: &dyn Fn(usize) -> f64) -> Option<Self> {
+    pub(super) fn of(s: &System, blocks: &[Block], of: &dyn Fn(usize) -> f64) -> Option<Self> {
         let (mut right, mut a, mut b) = (Sum::default(), Sum::default(), Sum::default());
         for (rows, cols) in blocks {
             let take = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
