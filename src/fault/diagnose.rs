@@ -189,7 +189,7 @@ fn bits(set: &[Set], fitted: bool) -> f64 {
 const WHOLE: f64 = 0.97;
 
 /// Lines of a product that refuse most faults.
-const LINES: usize = 16;
+const LINES: usize = 8;
 
 /// Names of an amax that one number tells: others may give the same.
 const AMAX: [&str; 5] =

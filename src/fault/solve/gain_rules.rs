@@ -132,6 +132,11 @@ impl Gains<'_> {
             if !one && (rule.3 >= 3.0 || !(1e-6..1e6).contains(&high.abs()) || high - low > 0.05 * high.abs()) {
                 continue;
             }
+            // One number for all that is stored is the scale of one place, used for all.
+            let flat = self.changed.iter().all(|c| by(*c) == by(self.changed[0]));
+            if !one && flat && self.stored.iter().any(|s| (low..=high).contains(&(s / by(self.changed[0])))) {
+                continue;
+            }
             let by_all = if one { 1.0 } else { output::roundest(low, high) };
             (0..values.len()).for_each(|c| values[c] = by(c) * by_all);
             let mut t = self.theory(rule.0, rule.1, format!("the scales of {who} are {}", rule.2), rule.3 + 4.0);

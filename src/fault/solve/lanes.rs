@@ -114,6 +114,16 @@ fn changes(f: Format) -> Vec<Lane> {
             2.0,
             Arc::new(move |c, _| f.decode(u32::from(c ^ flip))),
         );
+        // f16 holds a code of 4 bits under its exponent, and bf16 one of 3: the top bit doubles the step of all above the half.
+        let least = f.min_finite();
+        let doubled = move |_: u8, x: f64| x + (x - least - 0.5 * whole).max(0.0);
+        add(
+            Class::BitsReinterpreted,
+            "lane_exponent",
+            "joined to a word whose exponent has their top bit: the upper half of them at twice the step",
+            2.0,
+            Arc::new(doubled),
+        );
         add(
             Class::BitsReinterpreted,
             "lane_top",
@@ -128,6 +138,9 @@ fn changes(f: Format) -> Vec<Lane> {
         add(Class::BitsReinterpreted, "lane_factor", words, 2.0, Arc::new(move |_, x| x * by));
     }
     add(Class::BitsReinterpreted, "lane_lost", "read as 0", 2.0, Arc::new(|_, _| 0.0));
+    if f.min_finite() < 0.0 {
+        add(Class::BitsReinterpreted, "lane_negative", "read as 0 where they are negative", 2.0, Arc::new(|_, x| x.max(0.0)));
+    }
     add(Class::BitsReinterpreted, "lane_magnitude", "read without their sign", 2.0, Arc::new(|_, x| x.abs()));
     all
 }
@@ -485,5 +498,32 @@ mod tests {
         assert!(got.1.contains("words of 2: each keeps the bits of those below it"), "{}", got.1);
         let got = of(&|j, k| if k % 2 == 0 { f64::from(byte(j, k)) } else { nibble(j, k) });
         assert!(got.0 == "bits_reinterpreted:b.unmasked" && got.1.contains("those above it"), "{} {}", got.0, got.1);
+    }
+
+    /// A table look-up whose selectors keep their sign bits in the upper half of a word; a magic number of bf16 that has no room for 4 bits.
+    #[test]
+    fn codes_of_some_lanes_that_lose_their_sign_or_their_top_bit_are_told() {
+        const K: usize = 64;
+        let of = |format: Format, to: &dyn Fn(usize, f64) -> f64| {
+            let (a, b) = (wide(M, K), codes(format, N, K, 16, false, 5));
+            let x = a.to_f64();
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                sum(K, |k| {
+                    let own = format.decode(u32::from(b.codes()[j * K + k]));
+                    x[[i, k]] * to(k, own) * f64::from(b.scale_inv()[j * 4 + k / 16])
+                })
+            })
+        };
+        let got = of(Format::E2m1, &|k, x| if k % 16 >= 8 { x.max(0.0) } else { x });
+        assert_eq!(got.0, "bits_reinterpreted:b.lane_negative", "{}", got.1);
+        assert!(got.1.contains("the second 8 of every 16 codes are read as 0 where they are negative"), "{}", got.1);
+        // The positive ones are another cause, and have no such name.
+        let got = of(Format::E2m1, &|k, x| if k % 16 >= 8 { x.min(0.0) } else { x });
+        assert!(!got.0.contains("lane_negative"), "{} {}", got.0, got.1);
+        let got = of(Format::Int4, &|k, x| if k % 2 == 0 { x } else { x + x.max(0.0) });
+        assert_eq!(got.0, "bits_reinterpreted:b.lane_exponent", "{}", got.1);
+        assert!(got.1.contains("every second code of a pair (high nibbles)"), "{}", got.1);
+        let got = of(Format::Uint4, &|k, x| if k % 2 == 1 { x } else { x + (x - 8.0).max(0.0) });
+        assert_eq!(got.0, "bits_reinterpreted:b.lane_exponent", "{}", got.1);
     }
 }

@@ -50,6 +50,7 @@ pub const RULES: &[Rule] = &[
     (Class::BitsReinterpreted, "e8m0_as_e5m2", "bytes of e8m0 read as e5m2", 2.5, |s| Format::E5m2.decode(Format::E8m0.encode(s, Rounding::NearestEven, Overflow::Saturate))),
     (Class::BitsReinterpreted, "e8m0_as_integer", "bytes of e8m0 read as numbers", 2.0, |s| f64::from(Format::E8m0.encode(s, Rounding::NearestEven, Overflow::Saturate))),
     (Class::BitsReinterpreted, "e8m0_as_exponent", "bytes of e8m0 read as exponents without a bias", 2.5, |s| s.log2()),
+    (Class::BitsReinterpreted, "e8m0_signed", "bytes of e8m0 loaded as signed numbers and shifted to the exponent: from 2 on they have the other sign", 2.0, |s| if s >= 2.0 { -s } else { s }),
     (Class::BitsReinterpreted, "e4m3_as_e8m0", "bytes of e4m3 read as e8m0", 1.5, |s| Format::E8m0.decode(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
     (Class::BitsReinterpreted, "e4m3_as_e5m2", "bytes of e4m3 read as e5m2", 1.5, |s| Format::E5m2.decode(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
     (Class::BitsReinterpreted, "e4m3_as_fnuz", "bytes of e4m3 read as e4m3fnuz", 2.0, |s| Format::E4m3Fnuz.decode(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
