@@ -73,6 +73,8 @@ pub fn words(used: &[usize], found: &[(usize, From)], right: &[f64]) -> String {
         return order.0;
     }
     let sign = |s: f64| if s < 0.0 { "minus " } else { "" };
+    let mut found = found.to_vec();
+    found.sort_by_key(|x| x.0);
     let some: Vec<String> = found.iter().take(6).map(|(c, from)| format!("0x{c:x} ← {}0x{:x}", sign(from.1), from.0)).collect();
     let more = if found.len() > 6 { ", …" } else { "" };
     format!("a table of the same values in another order: {}{more}", some.join(", "))
