@@ -205,10 +205,11 @@ mod tests {
         let (a, b) = (codes(Format::E4m3, M, K, K, false, 92), codes(Format::E4m3, N, K, K, false, 93));
         let (x, y) = (a.dequantize(), b.dequantize());
         let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
-            let value = |k: usize| if i >= 16 && k / 32 == 1 { x[[i - 16, 4 * 32 + k % 32]] } else { x[[i, k]] };
+            let value = |k: usize| if i >= 16 && k / 32 == 1 { x[[i - 16, 3 * 32 + k % 32]] } else { x[[i, k]] };
             sum(K, |k| value(k) * y[[j, k]])
         });
         assert_eq!(got.0, "race:a.stage_before", "{}", got.1);
-        assert!(got.1.contains("from row 16 on") && got.1.contains("has in block 4"), "{}", got.1);
+        let words = "has in block 3: a ring of 5 stages, which goes on from tile to tile, still holds";
+        assert!(got.1.contains("from row 16 on") && got.1.contains(words), "{}", got.1);
     }
 }

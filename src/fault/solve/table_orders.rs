@@ -5,6 +5,8 @@
 //! T'(c) = ± T(p(c))          p(c): n − 1 − c, c xor m, c ± 1 … of n codes; in all of the table, or in one half of it
 //! ```
 
+use crate::order::Order as _;
+
 /// The code whose value is read instead, and the sign of it.
 pub type From = (usize, f64);
 
@@ -73,6 +75,8 @@ pub fn words(used: &[usize], found: &[(usize, From)], right: &[f64]) -> String {
         return order.0;
     }
     let sign = |s: f64| if s < 0.0 { "minus " } else { "" };
+    let mut found = found.to_vec();
+    found.order_by(|a, b| a.0.cmp(&b.0));
     let some: Vec<String> = found.iter().take(6).map(|(c, from)| format!("0x{c:x} ← {}0x{:x}", sign(from.1), from.0)).collect();
     let more = if found.len() > 6 { ", …" } else { "" };
     format!("a table of the same values in another order: {}{more}", some.join(", "))
