@@ -24,9 +24,9 @@ fn parts(k: usize, from: usize) -> Option<(usize, usize, usize)> {
     })
 }
 
-/// A split of K that leaves out what is from `from` on, in words.
-pub fn split(k: usize, from: usize) -> Option<String> {
-    let (parts, tiles, tile) = parts(k, from)?;
+/// A split of K that leaves out what is from `from` on, so many tiles at least, in words.
+pub fn split(k: usize, from: usize, least: usize) -> Option<String> {
+    let (parts, tiles, tile) = parts(k, from).filter(|(_, _, tile)| k - from >= least * tile)?;
     let each = tiles / parts;
     Some(format!(
         "a K that is split in {parts} parts of ⌊{tiles} / {parts}⌋ = {each} tile{} of {tile} leaves out as much",
@@ -43,7 +43,7 @@ pub fn words(k: usize, step: usize) -> String {
     all.extend(
         (!same.is_empty()).then(|| format!("{} {} as much", same.join(" and "), if same.len() == 1 { "is" } else { "are" })),
     );
-    all.extend(split(k, from));
+    all.extend(split(k, from, 1));
     all.join("; ")
 }
 
@@ -70,5 +70,6 @@ mod tests {
         );
         assert_eq!(words(350, 32), "320 … 349; K mod 64 is as much");
         assert_eq!(words(97, 32), "96 … 96");
+        assert!(split(448, 384, 1).is_some() && split(448, 384, 2).is_none() && split(352, 256, 2).is_some());
     }
 }

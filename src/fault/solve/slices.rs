@@ -171,7 +171,8 @@ pub fn theory(k: usize, from: usize, to: usize, fate: Fate) -> Theory {
         (Fate::Twice, true) => 2.0,
         _ => 1.0,
     };
-    let left_over = if fate == Fate::Lost && at_end { crate::fault::k_parts::split(k, from) } else { None };
+    // One tile at the end is a step that is left out.
+    let left_over = if fate == Fate::Lost && at_end { crate::fault::k_parts::split(k, from, 2) } else { None };
     let words = format!("{words}{}{}", steps(from, to), left_over.map_or(String::new(), |w| format!("; {w}")));
     let mut t = Theory::new(class, "out", format!("k.{variant}"), words).bits(3.0 + ends(k, from, to));
     t.k = Some(Arc::new((0..k).map(c).collect()));
