@@ -9,6 +9,7 @@
 //! these codes do not reach: r = 448/240 in e4m3fnuz. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
 //! scale) makes other numbers.
 
+use super::assay::Answer;
 use super::{Bundle, casts};
 use crate::compare::digits::apart;
 use crate::fault::solve::segment::lines;
