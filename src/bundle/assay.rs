@@ -120,9 +120,10 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     // Codes that end at one number may have met it before their zero point was added.
     let has_zero = matches!(&bundle.out.d, Data::Quantized(q) if matches!(q.zero(), crate::quant::Zero::Integer(_)));
     let limited = |d: &Diagnosis| has_zero && d.findings.first().is_some_and(|f| f.variant.ends_with("limited"));
+    let one_number = || has_zero && clipped::is_one_number(&found);
     let open = verdict == Verdict::Fail
         && wrong.is_empty()
-        && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d) || limited(d));
+        && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d) || limited(d) || one_number());
     let solved = || {
         let unnamed = || found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
         // A recipe's own words for a scale of 0 come first.

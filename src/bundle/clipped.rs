@@ -9,6 +9,7 @@
 //! these codes do not reach: r = 448/240 in e4m3fnuz. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
 //! scale) makes other numbers.
 
+use super::assay::Answer;
 use super::{Bundle, casts};
 use crate::compare::digits::apart;
 use crate::fault::solve::segment::lines;
@@ -258,6 +259,18 @@ pub(super) fn of_another_format(bundle: &Bundle) -> Option<Finding> {
     let (x, q) = values(bundle).filter(|(_, q)| bundle.meta.recipe.is_none() && wider(q.format()).next().is_some())?;
     is_held(x, q).then_some(())?;
     Some(Finding::solved(Class::RangeRule, "out.range", other_maximum(&blocks(x, q), q)?))
+}
+
+/// Whether all wrong elements hold one number: an end of the codes' range, say, which tells nothing of what was clamped.
+pub fn is_one_number(found: &Answer) -> bool {
+    let part = found.judgement();
+    let (bound, certain) = (&part.bound, part.bound.certain());
+    let is_wrong = |at: &usize| {
+        let ((low, high), x, r) = (bound.out().cell(*at, part.actual[*at]), bound.ideal()[*at], certain[*at]);
+        !(low - r <= x && x <= high + r)
+    };
+    let mut wrong = (0..part.actual.len()).filter(is_wrong).map(|at| part.actual[at]);
+    wrong.next().is_some_and(|first| wrong.all(|x| x == first))
 }
 
 #[cfg(test)]

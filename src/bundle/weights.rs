@@ -36,7 +36,8 @@ pub fn explain_by(norm: &Norm, of: &(dyn Fn(&[f64]) -> (f64, f64) + Sync)) -> Op
         let terms = rows.iter().zip(&moments).filter_map(|(i, (m, d))| {
             let (low, high) = (norm.cell)(i * n + j);
             let y = 0.5 * (low + high);
-            let half = 0.5 * (high - low) + 4.0 * NEAR * y.abs() + 1e-30;
+            // Where a product and beta cancel, what is left is off by their rounding.
+            let half = 0.5 * (high - low) + NEAR * (4.0 * y.abs() + norm.beta[*j].abs()) + 1e-30;
             (y.is_finite() && half.is_finite()).then(|| ((norm.rows[*i][*j] - m) / d, y, half))
         });
         let terms: Vec<(f64, f64, f64)> = terms.collect();

@@ -122,6 +122,7 @@ impl<'s> System<'s> {
         let (a, b) = (edit::operand(job, Which::A)?, edit::operand(job, Which::B)?);
         let wide = match (a.given(), b.given()) {
             (Operand::High(x), Operand::Quantized(_)) | (Operand::Quantized(_), Operand::High(x)) => x.dtype(),
+            (Operand::Weighted(w), Operand::Quantized(_)) => w.x().dtype(),
             _ => return None,
         };
         let to = Some(wide).filter(|f| round && matches!(f, Format::Bf16 | Format::F16));
