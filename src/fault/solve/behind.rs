@@ -19,6 +19,8 @@ const STEPS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
 const MORE: usize = 12;
 const EQUATIONS: usize = 2;
 const WORK: usize = 1 << 30;
+/// Half of what is wrong is off by so many times what rounding explains, at least.
+const FAR: f64 = 8.0;
 /// Lines that are solved first.
 const FIRST: usize = 3;
 
@@ -77,6 +79,20 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
     };
     let wrong: Vec<usize> =
         (0..lines).filter(|x| (0..others).any(|y| s.is_wrong[place(*x, y).0 * cols + place(*x, y).1])).collect();
+    // What is hardly more than rounding fits any numbers.
+    let far = |x: usize, y: usize| {
+        let (i, j) = place(x, y);
+        let at = i * cols + j;
+        let Some((sum, half)) = s.written(i, j, 0.0) else { return false };
+        (sum - (s.ideal[at] - s.bias.at(i, j))).abs() >= FAR * (half + s.certain(at))
+    };
+    let (mut all, mut large) = (0, 0);
+    for x in &wrong {
+        for y in (0..others).filter(|y| s.is_wrong[place(*x, *y).0 * cols + place(*x, *y).1]) {
+            (all, large) = (all + 1, large + usize::from(far(*x, y)));
+        }
+    }
+    (2 * large >= all).then_some(())?;
     // What lines say beyond their unknowns.
     (wrong.len() * (others - by) >= EQUATIONS * by).then_some(())?;
     for at in 0..FIRST.min(wrong.len()) {

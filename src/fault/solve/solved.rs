@@ -26,6 +26,8 @@ const APART: f64 = 1.2;
 /// Bits of an index that was found cell by cell, and of a number that was.
 pub const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
+/// Numbers that one factor and one shift explain, at least.
+const FURTHER: usize = 8;
 
 /// The grids that a kernel may have scaled by: the operand's own, one number a row, one for each of the other's groups of K.
 fn grids(s: &System, side: Which) -> Vec<Grid> {
@@ -181,7 +183,7 @@ impl Gains<'_> {
         let numbers: Vec<f64> = gains.iter().zip(&self.changed).filter(is_number).map(|x| *x.0).collect();
         let (least, most) = numbers.iter().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(*g), m.1.max(*g)));
         let wild = most > WILD * least || numbers.len() * 20 < gains.len() * 19 && most > 0.0;
-        (wild && gains.len() >= 4 && self.changed.len() < self.stored.len()).then_some(())?;
+        (wild && gains.len() >= 4 && self.changed.len() < self.stored.len() && !self.are_further_on()).then_some(())?;
         // One number is stored where lines have one each: all but the first lie behind it.
         let behind = self.g.grid == (1, 1) && self.cells.value[0] == 1.0;
         let few = 2 * self.changed.len() <= self.stored.len() && self.g.grid == (self.grid.rows, self.grid.cols);
@@ -203,6 +205,19 @@ impl Gains<'_> {
         (few && !self.are_stored()).then(|| {
             format!("some scales of {who} are numbers of all sizes that are stored nowhere: memory that holds no scales")
         })
+    }
+
+    /// Whether the changed numbers are those that are stored some places further on, or before, times one factor, and 0 where there is none: another
+    /// index beside a gain, and no memory that nobody wrote.
+    fn are_further_on(&self) -> bool {
+        let known: Vec<usize> = self.changed.iter().copied().filter(|c| !zero(self.cells, *c)).collect();
+        let is = |from: &dyn Fn(usize) -> Option<usize>| {
+            let ratio = |c: usize| from(c).and_then(|f| self.stored.get(f)).map(|x| self.effective[c] / x);
+            let Some(first) = ratio(known[0]).filter(|r| r.is_finite() && *r != 0.0) else { return false };
+            known.iter().all(|c| ratio(*c).is_some_and(|r| (r / first - 1.0).abs() <= self.within(*c) + self.within(known[0])))
+        };
+        known.len() >= FURTHER
+            && (1..self.stored.len()).any(|d| is(&|c| c.checked_add(d)) || is(&|c| c.checked_sub(d)))
     }
 
     /// Whether nearly all changed numbers are stored at some place, far more of them than would be by chance: of numbers a little larger or smaller.

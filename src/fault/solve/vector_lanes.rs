@@ -31,7 +31,9 @@ pub fn theories(s: &System) -> Vec<Theory> {
             Arc::new((0..s.rows).map(|i| s.actual[(i + 1) * s.cols - 1]).collect()),
         ],
     };
-    ways.filter(|(side, w, tail)| whole(*side, *w) > 0 && (*tail || whole(*side, *w) < whole(*side, 1)))
+    // Of the last row, whatever lies behind it is read: it says nothing.
+    let lines = |side: Which| if side == Which::A { s.rows } else { s.cols };
+    ways.filter(|(side, w, tail)| lines(*side) > 1 && whole(*side, *w) > 0 && (*tail || whole(*side, *w) < whole(*side, 1)))
         .map(|(side, wide, tail)| of_lanes(s, &shared, side, wide, if tail { whole(side, wide) } else { usize::MAX }))
         .collect()
 }
