@@ -266,7 +266,7 @@ mod tests {
     use crate::Format;
     use crate::fault::solve::tests::{codes, found, wide};
 
-    /// 90 rows in tiles of 32 are 96: six rows of zeros lie over the start of the next column, where nothing keeps them out.
+    /// 90 rows in tiles of 8 are 96: six rows of zeros lie over the start of the next column, where nothing keeps them out.
     #[test]
     fn rows_of_padding_that_are_stored_over_the_next_column_are_told() {
         let (m, n, k) = (90, 44, 64);
@@ -276,7 +276,7 @@ mod tests {
         };
         let got = of(&|i, j| i < 6 && j > 0);
         assert_eq!(got.0, "mn_edge:out.overrun", "{}", got.1);
-        assert!(got.1.contains("rows 90 … 95 that pad the last tile of 32 rows are stored as well"), "{}", got.1);
+        assert!(got.1.contains("rows 90 … 95 that pad the last tile of 8 rows are stored as well"), "{}", got.1);
         assert!(got.1.contains("row i of column j at j·90 + i, which are rows 0 … 5 of the next column"), "{}", got.1);
         // No tile leaves five rows, and the first column is not behind any other.
         for got in [of(&|i, j| i < 5 && j > 0), of(&|i, _| i < 6), of(&|i, j| i < 6 && j > 1)] {
