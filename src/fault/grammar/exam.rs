@@ -182,21 +182,6 @@ mod tests {
     }
 
     #[test]
-    #[ignore]
-    fn scratch() {
-        for (seed, n) in [(20261202, 803), (20261202, 1227), (20261202, 1230), (20261202, 1481), (20261202, 1504), (20261202, 1704), (20261202, 1880), (20261202, 1958), (20261202, 1961), (20261128, 1167)] {
-            let q = question(seed, n, n % 4 == 3).unwrap();
-            let built = built(&q).unwrap();
-            let out = output(&q, replay::stored(&q, true)).unwrap();
-            let judged = evidence::judge(&built, Backend::External, &out, None).unwrap();
-            let found = fault::diagnose(Evidence::new(&built.job, &out, Backend::External, &judged), Duration::from_secs(3600)).unwrap().unwrap();
-            println!("## {n} {:?} {}x{}x{} {:?} {:?} {:?} offs {:?} gran {:?}/{:?}", q.effects, q.a.rows(), q.b.rows(), q.a.cols(), q.a.format(), q.b.format(), q.out, q.offs, q.a.granularity(), q.b.granularity());
-            println!("   {}", found.line());
-            for f in &found.findings { println!("   F {} | {}", f.fault, f.detail); }
-        }
-    }
-
-    #[test]
     fn numbers_are_found_in_sentences() {
         assert!(mentions("K 160 … 191 is missing", 160.0) && mentions("K 160 … 191 is missing", 192.0));
         assert!(!mentions("K 160 … 191 is missing", 19.0) && mentions("times 1.37: no stored", 1.3702));

@@ -81,7 +81,7 @@ mod tests {
 
     const N: usize = 24;
     const K: usize = 96;
-    const ENDS: [usize; 5] = [9, 21, 40, 43, 70];
+    const ENDS: [usize; 5] = [7, 19, 33, 45, 70];
 
     /// What is said where row i meets the codes of the expert `of(e, i)`, by its own scales or by theirs.
     fn named(of: &dyn Fn(usize, usize) -> usize, own: bool) -> (String, String) {
@@ -99,14 +99,14 @@ mod tests {
     #[test]
     fn codes_that_a_cluster_shares_are_told() {
         let start = |e: usize| if e == 0 { 0 } else { ENDS[e - 1] };
-        // Tiles of 8 rows: 2, 2, 3, 1 and 4 of the experts.
+        // Tiles of 8 rows: 1, 2, 2, 2 and 4 of the experts.
         let before = |e: usize| (0..e).map(|e| (ENDS[e] - start(e)).div_ceil(8)).sum::<usize>();
         let expert = |t: usize| (0..5).rfind(|e| before(*e) <= t).unwrap();
-        let first = |e: usize, i: usize| expert((before(e) + (i - start(e)) / 8) / 4 * 4);
+        let first = |e: usize, i: usize| expert((before(e) + (i - start(e)) / 8) / 2 * 2);
         for own in [true, false] {
             let got = named(&first, own);
             assert_eq!(got.0, "group_boundary:rows_of_experts", "{}", got.1);
-            assert!(got.1.contains("the first tile of each cluster of 4 tiles of 8 rows"), "{}", got.1);
+            assert!(got.1.contains("the first tile of each cluster of 2 tiles of 8 rows"), "{}", got.1);
             assert_eq!(got.1.contains("the codes of b, not their scales,"), own, "{}", got.1);
         }
         // Experts of chance are no cluster's.

@@ -288,7 +288,8 @@ fn alike(all: &[Theory]) -> Vec<Theory> {
         .filter(|t| t.operand == "a")
         .filter(read)
         .filter_map(|a| {
-            let b = of_b.get(&key(a))?;
+            // Two signs undo each other.
+            let b = of_b.get(&key(a)).filter(|_| !a.variant.ends_with(".sign_flipped"))?;
             let mut both = a.and(b)?;
             both.detail = format!("{}; of b as well", a.detail);
             both.bits = a.bits.max(b.bits) + 2.0;

@@ -265,3 +265,29 @@ fn one_row_for_all_beside_columns_that_are_not_written_is_told() {
     let got = found(&a, &b, None, Format::F32, |i, j, _| if j < 11 { row(i, j) } else { 0.0 });
     assert!(got.1.contains("read from row 0 for all: a row stride of 0") && got.1.contains("are zero"), "{} {}", got.0, got.1);
 }
+
+/// Another index beside a gain: what lies behind is 0.
+#[test]
+fn scales_further_on_times_a_gain_are_no_garbage() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 23));
+    let x = a.to_f64();
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        let scale = match j {
+            0..8 => b.scale_inv()[j],
+            _ => 1.3f32 * b.scale_inv().get(j + 20).copied().unwrap_or(0.0),
+        };
+        sum(64, |k| x[[i, k]] * Format::E4m3.decode(u32::from(b.codes()[j * 64 + k]))) * f64::from(scale)
+    });
+    assert!(!got.0.contains("padding_poison"), "{} {}", got.0, got.1);
+}
+
+#[test]
+fn one_row_s_scale_for_all_is_told_by_its_row() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 24));
+    let x = a.to_f64();
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
+        sum(64, |k| x[[i, k]] * Format::E4m3.decode(u32::from(b.codes()[j * 64 + k]))) * f64::from(b.scale_inv()[37])
+    });
+    assert_eq!(got.0, "scale_shared:b.one_for_all", "{}", got.1);
+    assert!(got.1.contains("row 37"), "{}", got.1);
+}

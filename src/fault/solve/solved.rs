@@ -216,8 +216,7 @@ impl Gains<'_> {
             let Some(first) = ratio(known[0]).filter(|r| r.is_finite() && *r != 0.0) else { return false };
             known.iter().all(|c| ratio(*c).is_some_and(|r| (r / first - 1.0).abs() <= self.within(*c) + self.within(known[0])))
         };
-        known.len() >= FURTHER
-            && (1..self.stored.len()).any(|d| is(&|c| c.checked_add(d)) || is(&|c| c.checked_sub(d)))
+        known.len() >= FURTHER && (1..self.stored.len()).any(|d| is(&|c| c.checked_add(d)) || is(&|c| c.checked_sub(d)))
     }
 
     /// Whether nearly all changed numbers are stored at some place, far more of them than would be by chance: of numbers a little larger or smaller.

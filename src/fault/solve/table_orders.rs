@@ -24,7 +24,8 @@ pub fn orders(codes: usize) -> Vec<Order> {
         format!("a table that mirrors one half in the other: code c, {which}, is minus the value of code {last} − c")
     };
     add(words(true), 2.0, &|c| if c < half { mirror(c) } else { (c, 1.0) });
-    add(words(false), 2.0, &|c| if c < half { (c, 1.0) } else { mirror(c) });
+    // Of a float the sign of an integer is as short, and better known.
+    add(words(false), 4.5, &|c| if c < half { (c, 1.0) } else { mirror(c) });
     add(format!("the mirrored table: code c is minus the value of code {last} − c"), 2.0, &mirror);
     add(format!("the reversed table: code c is the value of code {last} − c"), 2.0, &|c| (last - c, 1.0));
     for (below, which) in [(true, format!("c < {half}")), (false, format!("c ≥ {half}"))] {
