@@ -143,8 +143,7 @@ mod tests {
     fn of(row: impl Fn(usize) -> usize) -> (String, String) {
         // A buffer of 60 rows, of which the first 6 of every 9 are the operand.
         let buffer: Vec<f32> = (0..60 * K).map(|x| round_to(Format::Bf16, (2.0 * noise(3 * x + 5) - 1.0) as f32)).collect();
-        let rows: Vec<f32> =
-            (0..M).flat_map(|r| buffer[(r / 6 * 9 + r % 6) * K..][..K].iter().copied().collect::<Vec<_>>()).collect();
+        let rows: Vec<f32> = (0..M).flat_map(|r| buffer[(r / 6 * 9 + r % 6) * K..][..K].to_vec()).collect();
         let a = Operand::High(Tensor::new(Format::Bf16, M, K, rows).unwrap());
         let b = codes(Format::Int8, N, K, K, false, 57);
         let y = b.dequantize();
