@@ -1,10 +1,9 @@
 //! Effective scales that follow the stored ones: by a rule, in a line, as whole numbers, up to a limit.
 
 use super::linear::Normal;
-use super::maps::cost;
 use super::output;
 use super::scales;
-use super::solved::{Gains, INDEX, LINE};
+use super::solved::{Gains, LINE};
 use super::system::Theory;
 use crate::fault::Class;
 
@@ -115,18 +114,6 @@ impl Gains<'_> {
         Some(t)
     }
 
-    /// The scale of one cell, used for all.
-    fn one_for_all(&self, f: usize, values: &mut [f64]) -> Theory {
-        let who = self.grid.side.name();
-        values.fill(self.stored[f]);
-        let place = match self.grid.cols {
-            1 => format!("row {f}"),
-            cols => format!("row {}, group {}", f / cols, f % cols),
-        };
-        let words = format!("the scale of {who} of {place} of its grid is used for all");
-        self.theory(Class::ScaleShared, "one_for_all", words, INDEX + cost(f))
-    }
-
     /// A rule of all scales, and one factor beside it.
     pub fn rule(&self, values: &mut [f64]) -> Option<Theory> {
         let who = self.grid.side.name();
@@ -145,16 +132,11 @@ impl Gains<'_> {
             if !one && (rule.3 >= 3.0 || !(1e-6..1e6).contains(&high.abs()) || high - low > 0.05 * high.abs()) {
                 continue;
             }
-            // One number for all that is stored is the scale of one place, used for all; half or twice of one is that beside codes of another bias.
+            // One number for all that is stored is the scale of one place, which maps name; half or twice of one is that beside codes of another bias.
             let flat = self.changed.iter().all(|c| by(*c) == by(self.changed[0]));
-            if !one && flat {
-                let is = |x: f64| (low..=high).contains(&(x / by(self.changed[0])));
-                if let Some(f) = self.stored.iter().position(|s| is(*s)) {
-                    return Some(self.one_for_all(f, values));
-                }
-                if self.stored.iter().any(|s| is(0.5 * s) || is(2.0 * s)) {
-                    continue;
-                }
+            let is = |x: f64| (low..=high).contains(&(x / by(self.changed[0])));
+            if !one && flat && self.stored.iter().any(|s| [0.5, 1.0, 2.0].iter().any(|x| is(x * s))) {
+                continue;
             }
             let by_all = if one { 1.0 } else { output::roundest(low, high) };
             (0..values.len()).for_each(|c| values[c] = by(c) * by_all);

@@ -211,12 +211,13 @@ impl Gains<'_> {
     /// index beside a gain, and no memory that nobody wrote.
     fn are_further_on(&self) -> bool {
         let known: Vec<usize> = self.changed.iter().copied().filter(|c| !zero(self.cells, *c)).collect();
+        let Some(head) = known.first().copied().filter(|_| known.len() >= FURTHER) else { return false };
         let is = |from: &dyn Fn(usize) -> Option<usize>| {
             let ratio = |c: usize| from(c).and_then(|f| self.stored.get(f)).map(|x| self.effective[c] / x);
-            let Some(first) = ratio(known[0]).filter(|r| r.is_finite() && *r != 0.0) else { return false };
-            known.iter().all(|c| ratio(*c).is_some_and(|r| (r / first - 1.0).abs() <= self.within(*c) + self.within(known[0])))
+            let Some(first) = ratio(head).filter(|r| r.is_finite() && *r != 0.0) else { return false };
+            known.iter().all(|c| ratio(*c).is_some_and(|r| (r / first - 1.0).abs() <= self.within(*c) + self.within(head)))
         };
-        known.len() >= FURTHER && (1..self.stored.len()).any(|d| is(&|c| c.checked_add(d)) || is(&|c| c.checked_sub(d)))
+        (1..self.stored.len()).any(|d| is(&|c| c.checked_add(d)) || is(&|c| c.checked_sub(d)))
     }
 
     /// Whether nearly all changed numbers are stored at some place, far more of them than would be by chance: of numbers a little larger or smaller.
