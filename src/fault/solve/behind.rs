@@ -44,9 +44,13 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
     // Behind the last row of the other operand nobody knows either.
     let others = others.checked_sub(1)?;
     (others >= by + MORE && lines * others * by * by <= WORK).then_some(())?;
-    let next: Vec<Vec<f64>> = (0..others).map(|y| (0..by).map(|t| known.past(past, y, s.k + t)).collect()).collect();
     let place = move |x: usize, y: usize| if unknown == Which::A { (x, y) } else { (y, x) };
     let cols = s.cols;
+    let wrong: Vec<usize> =
+        (0..lines).filter(|x| (0..others).any(|y| s.is_wrong[place(*x, y).0 * cols + place(*x, y).1])).collect();
+    // What lines say beyond their unknowns.
+    (wrong.len() * (others - by) >= EQUATIONS * by).then_some(())?;
+    let next: Vec<Vec<f64>> = (0..others).map(|y| (0..by).map(|t| known.past(past, y, s.k + t)).collect()).collect();
     let solve = |x: usize| -> Option<Vec<f64>> {
         let wrong = (0..others).any(|y| {
             let (i, j) = place(x, y);
@@ -77,8 +81,6 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
         };
         equations.iter().all(fits).then_some(g)
     };
-    let wrong: Vec<usize> =
-        (0..lines).filter(|x| (0..others).any(|y| s.is_wrong[place(*x, y).0 * cols + place(*x, y).1])).collect();
     // What is hardly more than rounding fits any numbers.
     let far = |x: usize, y: usize| {
         let (i, j) = place(x, y);
@@ -93,8 +95,6 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
         }
     }
     (2 * large >= all).then_some(())?;
-    // What lines say beyond their unknowns.
-    (wrong.len() * (others - by) >= EQUATIONS * by).then_some(())?;
     for at in 0..FIRST.min(wrong.len()) {
         solve(wrong[at * (wrong.len() - 1) / FIRST.min(wrong.len()).max(1)])?;
     }

@@ -9,6 +9,7 @@
 use super::given::{Given, Side};
 use super::system::{Region, System, Theory};
 use crate::fault::edit::Which;
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 /// Bits that a theory needs, and one in a region.
@@ -24,18 +25,18 @@ pub fn is_evident(s: &System, t: &Theory) -> bool {
     if t.kept.is_some() {
         return true;
     }
-    if one_gain(s, t).is_some_and(|told| told < t.bits + MARGIN) {
-        return false;
-    }
     let need = if t.region.is_some() { IN_REGION } else { NEED };
-    let wrong = s.is_wrong.iter().filter(|w| **w).count().max(1) as f64;
-    let places = t.region.as_ref().map_or(s.is_wrong.len() as f64, |r| places(r));
-    let place = (places / wrong).log2().max(0.0);
+    // Counted once somebody asks: most of what comes here says nothing of any element.
+    let place = LazyCell::new(|| {
+        let wrong = s.is_wrong.iter().filter(|w| **w).count().max(1) as f64;
+        let places = t.region.as_ref().map_or(s.is_wrong.len() as f64, |r| places(r));
+        (places / wrong).log2().max(0.0)
+    });
     let mut bits = 0.0;
     for (i, j) in s.probes.iter().copied().filter(|(i, j)| s.is_wrong[i * s.cols + j]) {
-        bits += told(s, t, i, j).map_or(0.0, |told| (told + place).min(MOST));
+        bits += told(s, t, i, j).map_or(0.0, |told| (told + *place).min(MOST));
         if bits >= need {
-            return true;
+            return one_gain(s, t).is_none_or(|told| told >= t.bits + MARGIN);
         }
     }
     false

@@ -49,9 +49,9 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     let at = |line: usize, x: usize| if side == Which::A { line * s.cols + x } else { x * s.cols + line };
     let places = spread_of(across, LOOKS);
     let is_wrong = |line: usize| places.iter().any(|x| s.is_wrong[at(line, *x)]);
-    let first = (0..lines).find(|line| is_wrong(*line))?;
+    let wrong: Vec<usize> = (0..lines).filter(|line| is_wrong(*line)).collect();
     // Lines up to the view's first gap are right.
-    (first >= 2 && g.rows == lines).then_some(())?;
+    let first = *wrong.first().filter(|first| **first >= 2 && g.rows == lines)?;
     let one_scale = g.q.is_some() && g.zero.is_none() && g.grid.1 == 1 && g.scales().iter().all(|x| *x != 0.0);
     let owns = if one_scale && g.grid.0 > 1 { &[false, true][..] } else { &[false] };
     for own in owns {
@@ -72,13 +72,11 @@ fn of(s: &System, side: Which) -> Option<Theory> {
                 if !reads(of + gap, of) {
                     continue;
                 }
-                let known = |r: &usize| view.line(*r, lines);
-                let told: Vec<usize> = (0..lines).filter(|r| known(r).is_some()).collect();
-                if !told.iter().all(|r| known(r).is_some_and(|f| reads(*r, f))) {
+                let told = wrong.iter().filter(|r| view.line(**r, lines).is_some()).count();
+                if told < LINES || told * places.len() < ELEMENTS {
                     continue;
                 }
-                let wrong = told.iter().filter(|r| is_wrong(**r)).count();
-                if wrong >= LINES && wrong * places.len() >= ELEMENTS {
+                if (0..lines).all(|r| view.line(r, lines).is_none_or(|f| reads(r, f))) {
                     return Some(theory(s, side, g, view, *own));
                 }
             }

@@ -36,11 +36,13 @@ struct Over {
     side: Which,
 }
 
-/// Codes of eight bits whose sums are whole: (line, K) as they are, and one unit of each line.
+/// Codes of eight bits whose sums are whole: (line, K) as they are, the right sums with scales, and a unit of each line.
 struct Codes {
     a: Vec<i8>,
     b: Vec<i8>,
     k: usize,
+    right: Arc<Vec<f64>>,
+    units: [Vec<f64>; 2],
 }
 
 impl Codes {
@@ -49,12 +51,19 @@ impl Codes {
             let plain = g.format() == Some(Format::Int8) && g.grid.1 == 1 && g.zero.is_none();
             g.q.as_ref().filter(|_| plain).map(|q| q.codes().iter().map(|c| *c as i8).collect())
         };
-        Some(Self { a: codes(&s.a)?, b: codes(&s.b)?, k: s.k })
+        let units = [(&s.a, s.rows), (&s.b, s.cols)].map(|(g, n)| (0..n).map(|i| g.step(i, 0)).collect::<Vec<f64>>());
+        let plain = |u: &f64| u.is_finite() && *u != 0.0;
+        units.iter().flatten().all(plain).then_some(())?;
+        Some(Self { a: codes(&s.a)?, b: codes(&s.b)?, k: s.k, right: s.right_sums(), units })
     }
 
+    fn unit(&self, i: usize, j: usize) -> f64 {
+        self.units[0][i] * self.units[1][j]
+    }
+
+    /// The whole sum: the right one, without its scales.
     fn sum(&self, i: usize, j: usize) -> i32 {
-        let (x, y) = (&self.a[i * self.k..(i + 1) * self.k], &self.b[j * self.k..(j + 1) * self.k]);
-        x.iter().zip(y).map(|(x, y)| i32::from(*x) * i32::from(*y)).sum()
+        (self.right[i * self.units[1].len() + j] / self.unit(i, j)).round() as i32
     }
 
     /// What is added to the whole sum of an element.
@@ -103,9 +112,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let Some(codes) = Codes::of(s).map(Arc::new) else { return Vec::new() };
-    let unit = |i: usize, j: usize| s.a.step(i, 0) * s.b.step(j, 0);
     let makes = |o: Over, (i, j): (usize, usize)| {
-        let (at, more) = (i * s.cols + j, codes.more(o, (s.rows, s.cols), i, j) as f64 * unit(i, j));
+        let (at, more) = (i * s.cols + j, codes.more(o, (s.rows, s.cols), i, j) as f64 * codes.unit(i, j));
         more != 0.0 && s.may(i, j, s.ideal[at] - s.bias.at(i, j) + more, s.magnitude(at) + more.abs())
     };
     let sizes = SIDES.into_iter().flat_map(|h| SIDES.map(|w| (h, w)));
@@ -141,12 +149,10 @@ fn theory(s: &System, codes: &Arc<Codes>, o: Over) -> Theory {
     let bits = 12.0 + cost(tall) + cost(broad) + cost(o.block);
     let mut t = Theory::new(Class::Race, name, format!("{name}.sums_over_stage"), words).bits(bits);
     let (rows, cols) = (s.rows, s.cols);
-    let units: Vec<f64> = (0..rows).map(|i| s.a.step(i, 0)).collect();
-    let across: Vec<f64> = (0..cols).map(|j| s.b.step(j, 0)).collect();
     let (codes, bias, right) = (codes.clone(), s.bias.clone(), s.right_sums());
     let sizes: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.magnitude(at)).collect());
     t.sums(right.clone(), cols, move |i, j| {
-        let more = codes.more(o, (rows, cols), i, j) as f64 * units[i] * across[j];
+        let more = codes.more(o, (rows, cols), i, j) as f64 * codes.unit(i, j);
         (right[i * cols + j] + more + bias.at(i, j), sizes[i * cols + j] + more.abs())
     });
     t
