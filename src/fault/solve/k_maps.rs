@@ -12,8 +12,11 @@ use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Which;
+use crate::fault::edit::{Which, operand};
+use crate::job::Operand;
 use crate::parallel;
+use crate::quant::Level;
+use crate::{QTensor, Zero};
 use std::sync::Arc;
 
 /// Periods, the shortest first.
@@ -147,6 +150,27 @@ fn theory(s: &System, side: Which, map: Map) -> Theory {
 /// Squares of rows and K whose blocks may be turned.
 const SQUARES: [usize; 5] = [2, 4, 8, 16, 32];
 
+/// Codes of groups that were quantized each by itself, as numbers, and the scale of each. `None`: it has none, or zero points.
+fn of_groups(s: &System, side: Which) -> Option<(Vec<f64>, Vec<f64>)> {
+    let Operand::Groups(groups) = operand(s.scene.evidence.job, side)?.given() else { return None };
+    groups.iter().all(|q| matches!(q.zero(), Zero::None) && q.level().is_none_or(Level::is_whole)).then_some(())?;
+    let g = s.given(side);
+    let (mut codes, mut steps) = (vec![0.0; g.rows * g.k], vec![0.0; g.rows * g.k]);
+    let mut from = 0;
+    for q in groups {
+        let (tile, grid) = (q.granularity().tile(q.rows(), q.cols()), q.granularity().grid(q.rows(), q.cols()));
+        let whole = q.global_scale_inv().map_or(1.0, f64::from);
+        for (at, c) in q.codes().iter().enumerate() {
+            let (i, k) = (at / q.cols(), at % q.cols());
+            let to = i * g.k + from + k;
+            codes[to] = q.format().decode(u32::from(*c));
+            steps[to] = f64::from(q.scale_inv()[i / tile.0 * grid.1 + k / tile.1]) * whole;
+        }
+        from += q.cols();
+    }
+    Some((codes, steps))
+}
+
 /// Squares of so many rows and so many of K that are transposed: codes, by the scales of their new place or by their own.
 pub fn squares(s: &System) -> Vec<Theory> {
     if s.alone {
@@ -156,20 +180,27 @@ pub fn squares(s: &System) -> Vec<Theory> {
     for side in s.sides().iter().copied() {
         let (g, name) = (s.given(side), side.name());
         let (rows, k_all) = (g.rows, g.k);
+        let groups = of_groups(s, side).map(Arc::new);
+        let coded = g.q.is_some() || groups.is_some();
+        let bits_of_code = match operand(s.scene.evidence.job, side).map(Operand::given) {
+            Some(Operand::Groups(groups)) => groups.first().map(QTensor::format),
+            _ => g.format(),
+        }
+        .map_or(0, |f| f.bits());
         for wide in SQUARES.into_iter().filter(|w| *w <= rows && *w <= k_all) {
             let from = move |i: usize, k: usize| {
                 let (r, c) = (i / wide * wide + k % wide, k / wide * wide + i % wide);
                 // What is no whole square stays.
                 if i / wide * wide + wide <= rows && k / wide * wide + wide <= k_all { r * k_all + c } else { i * k_all + k }
             };
-            let scales: &[bool] = if g.q.is_some() && g.grid != (1, 1) { &[false, true] } else { &[false] };
+            let scales: &[bool] = if groups.is_some() || g.q.is_some() && g.grid != (1, 1) { &[false, true] } else { &[false] };
             for with_scales in scales {
-                let what = match (g.q.is_some(), with_scales) {
+                let what = match (coded, with_scales) {
                     (true, false) => "codes",
                     (true, true) => "codes and their scales",
                     _ => "values",
                 };
-                let bytes = if wide == 2 && g.format().is_some_and(|f| f.bits() == 8) {
+                let bytes = if wide == 2 && bits_of_code == 8 {
                     ", as a transposed load of 16 bits leaves pairs of bytes that nobody splits"
                 } else {
                     ""
@@ -179,7 +210,9 @@ pub fn squares(s: &System) -> Vec<Theory> {
                 );
                 let bits = 4.0 + cost(wide) + f64::from(u8::from(*with_scales));
                 let mut t = Theory::new(Class::PackPermute, name, format!("{name}.squares"), words).bits(bits);
-                if *with_scales || g.q.is_none() {
+                if let Some(groups) = groups.clone().filter(|_| !with_scales) {
+                    t.side(side).value = Some(Arc::new(move |i, k| groups.0[from(i, k)] * groups.1[i * k_all + k]));
+                } else if *with_scales || g.q.is_none() {
                     let values = g.values.clone();
                     t.side(side).value = Some(Arc::new(move |i, k| values[from(i, k)]));
                 } else {
@@ -195,8 +228,8 @@ pub fn squares(s: &System) -> Vec<Theory> {
 #[cfg(test)]
 mod tests {
     use crate::Format;
-    use crate::fault::solve::tests::{codes, found, noise, sum, wgrad_found, wide};
-    use crate::job::Operand;
+    use crate::QTensor;
+    use crate::fault::solve::tests::{codes, found, groups_found, noise, sum, wide};
 
     const M: usize = 40;
     const N: usize = 56;
@@ -233,24 +266,53 @@ mod tests {
 
     #[test]
     fn squares_of_rows_and_k_are_told() {
+        let (a, b) = (wide(M, 96), codes(Format::Int8, N, 96, 96, false, 54));
+        let x = a.to_f64();
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let code = |k: usize| f64::from(b.codes()[(j / 4 * 4 + k % 4) * 96 + k / 4 * 4 + j % 4] as i8);
+            sum(96, |k| x[[i, k]] * code(k) * f64::from(b.scale_inv()[j]))
+        });
+        assert_eq!(got.0, "pack_permute:b.squares", "{}", got.1);
+        assert!(
+            got.1.starts_with("codes of b in every 4 rows × 4 of K are transposed") && !got.1.contains("bytes"),
+            "{}",
+            got.1
+        );
+    }
+
+    /// Each group of a gradient has scales of its own.
+    #[test]
+    fn squares_of_groups_are_told() {
         let (k_all, ends) = (100, [30, 72, 100]);
-        let (a, b) = (codes(Format::E4m3, 24, k_all, k_all, false, 52), codes(Format::E4m3, 20, k_all, k_all, false, 53));
-        let y = b.dequantize();
-        let code = |i: usize, k: usize| Format::E4m3.decode(u32::from(a.codes()[i * k_all + k]));
+        let groups: Vec<QTensor> = [30, 42, 28].iter().map(|n| codes(Format::E4m3, 24, *n, *n, false, 52 + n)).collect();
+        let of_b = [30, 42, 28].iter().map(|n| codes(Format::E4m3, 20, *n, *n, false, 3 + n)).collect();
+        let value = |groups: &[QTensor], i: usize, k: usize| {
+            let e = ends.iter().position(|x| k < *x).unwrap();
+            let q = &groups[e];
+            let at = i * q.cols() + k - if e == 0 { 0 } else { ends[e - 1] };
+            (Format::E4m3.decode(u32::from(q.codes()[at])), f64::from(q.scale_inv()[i]))
+        };
+        let y = |of_b: &Vec<QTensor>, j: usize, k: usize| {
+            let (c, s) = value(of_b, j, k);
+            c * s
+        };
         let of = |place: &dyn Fn(usize, usize) -> (usize, usize)| {
-            wgrad_found(&Operand::Quantized(a.clone()), &b, &ends, Format::F32, |row, j| {
+            let b: &Vec<QTensor> = &of_b;
+            groups_found(&groups, b, &ends, |row, j| {
                 let (e, i) = (row / 24, row % 24);
                 let from = if e == 0 { 0 } else { ends[e - 1] };
                 let one = |k: usize| {
                     let (r, c) = place(i, k);
-                    code(r, c) * f64::from(a.scale_inv()[i]) * y[[j, k]]
+                    value(&groups, r, c).0 * value(&groups, i, k).1 * y(b, j, k)
                 };
                 (from..ends[e]).map(one).sum()
             })
         };
+        assert_eq!(k_all, ends[2]);
         let got = of(&|i, k| (i / 2 * 2 + k % 2, k / 2 * 2 + i % 2));
         assert_eq!(got.0, "pack_permute:a.squares", "{}", got.1);
-        assert!(got.1.starts_with("codes of a in every 2 rows × 2 of K are transposed"), "{}", got.1);
+        let words = "codes of a in every 2 rows × 2 of K are transposed: (2i + p, 2j + q) is read as (2i + q, 2j + p), as a transposed load of 16 bits";
+        assert!(got.1.starts_with(words), "{}", got.1);
         // Turned by a quarter is not transposed.
         let got = of(&|i, k| (i / 2 * 2 + k % 2, k / 2 * 2 + 1 - i % 2));
         assert!(!got.0.contains("squares"), "{} {}", got.0, got.1);

@@ -118,7 +118,7 @@ fn theory(s: &System, way: Way) -> Theory {
 #[cfg(test)]
 mod tests {
     use crate::Format;
-    use crate::fault::solve::tests::{codes, found, grouped_found, sum, wide};
+    use crate::fault::solve::tests::{codes, found, grouped_found, noise, sum, wide};
 
     const K: usize = 64;
 
@@ -127,24 +127,24 @@ mod tests {
         let (m, n) = (48, 64);
         let (a, b) = (wide(m, K), codes(Format::E4m3, n, K, K, false, 94));
         // Fragments of 8×16, 2×2 of them column by column; rows 0 … 3 of each are late.
-        let of = |second: usize| {
+        let of = |from: &dyn Fn(usize, usize) -> Option<(usize, usize)>| {
             found(&a, &b, None, Format::F32, |i, j, right| {
-                let (r, c) = (i / 8 % 2, j / 16 % 2);
-                match (i % 8 < 4, (r, c)) {
-                    (false, _) => right[i * n + j],
-                    (_, (0, 0)) => 0.0,
-                    (_, (1, _)) => right[(i - 8) * n + j],
-                    _ => right[(i + 8 * second) * n + j - 16],
-                }
+                let at = if i % 8 < 4 { from(i, j) } else { Some((i, j)) };
+                at.map_or(0.0, |(r, c)| right[r * n + c])
             })
         };
-        let got = of(1);
+        let got = of(&|i, j| match (i / 8 % 2, j / 16 % 2) {
+            (0, 0) => None,
+            (1, _) => Some((i - 8, j)),
+            _ => Some((i + 8, j - 16)),
+        });
         assert_eq!(got.0, "race:out.fragment_before", "{}", got.1);
         let words =
             "rows 0 … 3 of each fragment of 8×16 hold those of the fragment before, of 4 in every 16×32 column by column";
         assert!(got.1.contains(words), "{}", got.1);
-        // Those above and to the left in turn are no order of fragments.
-        let got = of(0);
+        // Those of fragments in no order.
+        let one = |i: usize, j: usize| noise(900 + i / 8 * 10 + j / 16);
+        let got = of(&|i, j| Some(((6.0 * one(i, j)) as usize * 8 + i % 8, (40.0 * one(i, j)) as usize % 4 * 16 + j % 16)));
         assert!(!got.0.contains("fragment_before"), "{} {}", got.0, got.1);
     }
 

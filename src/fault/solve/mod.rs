@@ -147,6 +147,7 @@ pub mod screen;
 pub mod segment;
 pub mod shared_sums;
 pub mod signs;
+pub mod skewed_tiles;
 pub mod slice_sums;
 pub mod slices;
 pub mod smem_sums;
@@ -517,7 +518,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 56] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 57] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -570,6 +571,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| stale_tile::theories(s),
         &|| late_fragments::theories(s),
         &|| shared_sums::theories(s),
+        &|| skewed_tiles::theories(s),
         &|| k_maps::squares(s),
         &|| float_words::theories(s),
         &|| like(&|| line_parts::theories(s)),
