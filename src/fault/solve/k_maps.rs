@@ -264,22 +264,6 @@ mod tests {
         assert!(!got.0.contains("k_map"), "{} {}", got.0, got.1);
     }
 
-    #[test]
-    fn squares_of_rows_and_k_are_told() {
-        let (a, b) = (wide(M, 96), codes(Format::Int8, N, 96, 96, false, 54));
-        let x = a.to_f64();
-        let got = found(&a, &b, None, Format::F32, |i, j, _| {
-            let code = |k: usize| f64::from(b.codes()[(j / 4 * 4 + k % 4) * 96 + k / 4 * 4 + j % 4] as i8);
-            sum(96, |k| x[[i, k]] * code(k) * f64::from(b.scale_inv()[j]))
-        });
-        assert_eq!(got.0, "pack_permute:b.squares", "{}", got.1);
-        assert!(
-            got.1.starts_with("codes of b in every 4 rows × 4 of K are transposed") && !got.1.contains("bytes"),
-            "{}",
-            got.1
-        );
-    }
-
     /// Each group of a gradient has scales of its own.
     #[test]
     fn squares_of_groups_are_told() {
