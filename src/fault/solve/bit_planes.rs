@@ -17,8 +17,8 @@ use std::sync::Arc;
 const MOST: usize = 1 << 18;
 /// Codes that tell of one place of a period, at least.
 const LEAST: usize = 32;
-/// Periods: words, blocks, super-blocks.
-const PERIODS: [usize; 9] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
+/// Periods: vectors, words, blocks, super-blocks.
+const PERIODS: [usize; 11] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 /// Longest list of places in words.
 const FIRST: usize = 8;
 

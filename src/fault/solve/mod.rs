@@ -52,6 +52,7 @@ pub mod experts;
 pub mod few_k;
 pub mod fixed_codes;
 pub mod flat_view;
+pub mod float_words;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
@@ -71,14 +72,18 @@ pub mod headers;
 pub mod held;
 pub mod in_place;
 pub mod k_blocks;
+pub mod k_maps;
 pub mod kept;
 #[cfg(test)]
 mod kernel_tests;
+pub mod lane_orders;
 pub mod lanes;
+pub mod late_fragments;
 pub mod layouts;
 pub mod leftover;
 pub mod levels;
 pub mod line;
+pub mod line_parts;
 pub mod linear;
 pub mod maps;
 #[cfg(test)]
@@ -140,7 +145,9 @@ pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
+pub mod shared_sums;
 pub mod signs;
+pub mod skewed_tiles;
 pub mod slice_sums;
 pub mod slices;
 pub mod smem_sums;
@@ -511,7 +518,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 50] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 57] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -562,6 +569,14 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| like(&|| partials::theories(s)),
         &|| smem_sums::theories(s),
         &|| stale_tile::theories(s),
+        &|| late_fragments::theories(s),
+        &|| shared_sums::theories(s),
+        &|| skewed_tiles::theories(s),
+        &|| k_maps::squares(s),
+        &|| float_words::theories(s),
+        &|| like(&|| line_parts::theories(s)),
+        // Of a whole result: it takes many elements.
+        &|| if pairs { k_maps::theories(s) } else { Vec::new() },
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {

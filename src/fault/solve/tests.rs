@@ -108,6 +108,22 @@ pub fn wgrad_found(
     found_of((Op::GroupedGemmWgrad, Some(offs.to_vec())), a, b, None, out, |i, j, _| wrong(i, j))
 }
 
+/// The same of operands whose groups were quantized each by itself.
+pub fn groups_found(a: &[QTensor], b: &[QTensor], offs: &[usize], wrong: impl Fn(usize, usize) -> f64) -> (String, String) {
+    let of = |groups: &[QTensor]| Operand::Groups(groups.to_vec());
+    of_evidence(
+        (Op::GroupedGemmWgrad, Some(offs.to_vec())),
+        (&of(a), &of(b)),
+        None,
+        Format::F32,
+        |i, j, _| wrong(i, j),
+        |of| {
+            let d = diagnose(of, Duration::from_secs(3600)).unwrap().expect("something is wrong");
+            d.findings.first().map_or((d.line(), String::new()), |f| (f.fault.clone(), f.detail.clone()))
+        },
+    )
+}
+
 fn found_of(
     op: (Op, Option<Vec<usize>>),
     a: &Operand,
@@ -116,7 +132,7 @@ fn found_of(
     out: Format,
     wrong: impl Fn(usize, usize, &[f64]) -> f64,
 ) -> (String, String) {
-    of_evidence(op, (a, b), bias, out, wrong, |of| {
+    of_evidence(op, (a, &Operand::Quantized(b.clone())), bias, out, wrong, |of| {
         let d = diagnose(of, Duration::from_secs(3600)).unwrap().expect("something is wrong");
         d.findings.first().map_or((d.line(), String::new()), |f| (f.fault.clone(), f.detail.clone()))
     })
@@ -130,7 +146,7 @@ pub fn of_system<T>(
     wrong: impl Fn(usize, usize, &[f64]) -> f64,
     of: impl FnOnce(&System) -> T,
 ) -> T {
-    of_evidence((Op::Gemm, None), (a, b), None, out, wrong, |evidence| {
+    of_evidence((Op::Gemm, None), (a, &Operand::Quantized(b.clone())), None, out, wrong, |evidence| {
         let scene = Scene::new(evidence).unwrap();
         of(&System::new(&scene).unwrap().held_to(scene.tight()).unwrap())
     })
@@ -138,7 +154,7 @@ pub fn of_system<T>(
 
 fn of_evidence<T>(
     (op, offs): (Op, Option<Vec<usize>>),
-    (a, b): (&Operand, &QTensor),
+    (a, b): (&Operand, &Operand),
     bias: Option<Vec<f32>>,
     out: Format,
     wrong: impl Fn(usize, usize, &[f64]) -> f64,
@@ -150,12 +166,12 @@ fn of_evidence<T>(
         Op::GroupedGemmWgrad => (groups * a.rows(), b.rows()),
         _ => (a.rows(), b.rows() / groups),
     };
-    let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, offs: offs.clone(), ..Args64::default() };
+    let args = Args64 { a: a.to_f64(), b: Some(b.to_f64()), bias: wide, offs: offs.clone(), ..Args64::default() };
     let ideal = op::define(op, &Params::default(), &args).unwrap();
     let right: Vec<f64> = ideal.d.iter().copied().collect();
     let bias = bias.map(|v| Tensor::new(Format::F32, v.len() / cols, cols, v).unwrap());
-    let operands = Operands { bias, offs, ..Operands::of(a.clone(), Some(Operand::Quantized(b.clone()))) };
-    let integers = matches!(a, Operand::Quantized(q) if q.format().is_integer() && b.format() == Format::Int8);
+    let operands = Operands { bias, offs, ..Operands::of(a.clone(), Some(b.clone())) };
+    let integers = matches!((a, b), (Operand::Quantized(a), Operand::Quantized(b)) if a.format().is_integer() && b.format() == Format::Int8);
     let inner = if integers { Inner::Int32 } else { Inner::F32Sequential };
     // Eight bits by one scale of the tensor.
     let coded = out.bits() == 8;

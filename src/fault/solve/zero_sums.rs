@@ -112,12 +112,24 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(theory(words, 8.0, off));
     }
     all.extend(lanes(s, other, &their, &known).map(|(words, bits, off)| theory(format!("{of}: {words}"), bits, off)));
-    all.extend(misread(other, &known).into_iter().map(|(words, bits, off)| theory(format!("{of} {words}"), bits, off)));
+    let mut is_wrong = vec![false; lines];
+    let line_of = |at: usize| if by_row { at / s.cols } else { at % s.cols };
+    (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at]).for_each(|at| is_wrong[line_of(at)] = true);
+    all.extend(
+        misread(other, &known, &is_wrong).into_iter().map(|(words, bits, off)| theory(format!("{of} {words}"), bits, off)),
+    );
     all
 }
 
-/// Sums of codes that are read as another type, or that end in one: in words, with bits and how far each line is off.
-fn misread(other: &Given, known: &[(usize, f64, f64)]) -> Vec<(String, f64, Vec<f64>)> {
+/// Whether just the lines that are off are wrong, and enough are and are not.
+fn lines_tell(off: &[f64], is_wrong: &[bool]) -> bool {
+    let hit = off.iter().filter(|x| **x != 0.0).count();
+    let just = off.iter().zip(is_wrong).all(|(x, wrong)| (*x != 0.0) == *wrong);
+    hit >= MORE && off.len() - hit >= MORE && just
+}
+
+/// Sums of codes that are read as another type, or that end in one: in words, with bits and how far each line is off. `is_wrong`: of each line.
+fn misread(other: &Given, known: &[(usize, f64, f64)], is_wrong: &[bool]) -> Vec<(String, f64, Vec<f64>)> {
     let (Some(q), Some(f)) = (&other.q, other.format()) else { return Vec::new() };
     let whole = f64::from(1u32 << f.bits());
     let signed = f.min_finite() < 0.0;
@@ -132,6 +144,7 @@ fn misread(other: &Given, known: &[(usize, f64, f64)]) -> Vec<(String, f64, Vec<
     let half = |f: Format| move |x: f64| native(f).nearest(x);
     let mut ways: Vec<(String, f64, Vec<f64>)> = vec![
         ("wrap at 16 bits".into(), 8.0, ends(&wraps(16))),
+        ("wrap at 16 bits without a sign".into(), 9.0, ends(&|x| x.rem_euclid(65536.0))),
         ("wrap at 8 bits".into(), 9.0, ends(&wraps(8))),
         ("are clamped at 16 bits".into(), 8.5, ends(&|x| x.clamp(-32768.0, 32767.0))),
         ("are rounded to f16".into(), 8.0, ends(&half(Format::F16))),
@@ -151,7 +164,9 @@ fn misread(other: &Given, known: &[(usize, f64, f64)]) -> Vec<(String, f64, Vec<
         let mut seen: Vec<u64> = known.iter().map(|(line, ..)| of(line).to_bits()).filter(|x| *x << 1 != 0).collect();
         seen.sort_unstable();
         seen.dedup();
-        seen.len() >= DIFFERENT && known.iter().all(|(line, low, high)| *low <= of(line) && of(line) <= *high)
+        // One number alone, as of sums that wrap once, tells by which lines have it.
+        let told = seen.len() >= DIFFERENT || lines_tell(made, is_wrong);
+        told && known.iter().all(|(line, low, high)| *low <= of(line) && of(line) <= *high)
     });
     ways
 }
@@ -239,5 +254,36 @@ mod tests {
         let got = of(true, |code, z| sum(K, |k| if code(k).round() + z < 0.0 { 256.0 } else { 0.0 }));
         assert!(got.1.contains("codes without a sign: each negative one counts 256 too much"), "{} {}", got.0, got.1);
         assert_eq!(got.0, "zp_correction:b.zero_sums");
+    }
+
+    /// Sums of some columns alone leave 16 bits, all by the same number.
+    #[test]
+    fn sums_that_wrap_once_in_some_lines_are_told() {
+        const K: usize = 640;
+        let n = 40;
+        let zeros = Zero::Integer((0..M).map(|x| (x * 5 % 17) as i32 + 1).collect());
+        let a = codes(Format::Int8, M, K, K, false, 63);
+        let a = QTensor::new(QTensorParts { zero: zeros.clone(), ..a.into_parts() }).unwrap();
+        // Codes of rows n mod 4 = 1 are large: their sums are beyond 32767.
+        let mut b = codes(Format::Int8, n, K, K, false, 64).into_parts();
+        for (at, c) in b.codes.iter_mut().enumerate() {
+            *c = if at / K % 4 == 1 { 60 + *c % 40 } else { *c };
+        }
+        let b = QTensor::new(b).unwrap();
+        let Zero::Integer(z) = zeros else { panic!("whole zero points") };
+        let (x, y) = (a.dequantize(), b.dequantize());
+        let total = |j: usize| sum(K, |k| f64::from(b.codes()[j * K + k] as i8));
+        let of = |narrow: &dyn Fn(usize, f64) -> f64| {
+            found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+                let unit = -f64::from(z[i]) * f64::from(a.scale_inv()[i]) * f64::from(b.scale_inv()[j]);
+                sum(K, |k| x[[i, k]] * y[[j, k]]) + unit * (narrow(j, total(j)) - total(j))
+            })
+        };
+        let got = of(&|_, x| (x + 32768.0).rem_euclid(65536.0) - 32768.0);
+        assert_eq!(got.0, "zp_correction:a.zero_sums", "{}", got.1);
+        assert!(got.1.contains("the sums of b that the zero points of a multiply wrap at 16 bits"), "{}", got.1);
+        // The same number in lines that do not leave 16 bits has another cause.
+        let got = of(&|j, x| if j % 4 == 2 { x - 65536.0 } else { x });
+        assert!(!got.1.contains("wrap at 16 bits"), "{} {}", got.0, got.1);
     }
 }
