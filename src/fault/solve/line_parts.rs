@@ -15,7 +15,7 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::order::Order as _;
 use crate::parallel;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Lines that one of them repeats in.
 const PERIODS: [usize; 5] = [2, 4, 8, 16, 32];
@@ -26,6 +26,8 @@ const LOOKS: usize = 32;
 const LEAST: usize = 8;
 /// Parts of K that are kept, of each kind.
 const KEPT: usize = 2;
+/// Theories of both operands, the shortest.
+const MOST: usize = 8;
 
 /// What is read of the other line.
 #[derive(Clone, Copy, PartialEq)]
@@ -158,6 +160,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in [Which::A, Which::B] {
         let g = s.given(side);
+        let shared = LazyLock::new(|| Arc::new(s.given(side).clone()));
         let lines = wrong_lines(s, side);
         let n = if side == Which::B { s.cols } else { s.rows };
         let beside = FAR.into_iter().filter(|d| d.unsigned_abs() < n).map(Source::Beside);
@@ -169,9 +172,13 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let from = sources(s, side, &lines, *source);
             let mut found = solved(s, side, *what, &from, &looks, &parts);
             found.order_by(|x, y| x.bits(s.k).total_cmp(&y.bits(s.k)));
-            found.into_iter().take(KEPT).map(|part| theory(s, side, (&lines, *source, *what), &from, part)).collect::<Vec<_>>()
+            let one = |part| theory(s, side, (&lines, *source, *what), &from, part, &shared);
+            found.into_iter().take(KEPT).map(one).filter(|t| s.explains(t)).collect::<Vec<_>>()
         }));
     }
+    // A bound that is wider than the errors refuses hardly any.
+    all.order_by(|x, y| x.bits.total_cmp(&y.bits));
+    all.truncate(MOST);
     all
 }
 
@@ -211,8 +218,11 @@ fn solved(s: &System, side: Which, what: What, from: &[usize], looks: &[(usize, 
     left
 }
 
-fn theory(s: &System, side: Which, (of, source, what): (&Lines, Source, What), from: &[usize], part: Part) -> Theory {
-    let (g, name) = (s.given(side), side.name());
+/// One way: its lines, the line that is read, and what of it; `g` is the operand.
+type Way<'w> = (&'w Lines, Source, What);
+
+fn theory(s: &System, side: Which, (of, source, what): Way, from: &[usize], part: Part, g: &Arc<Given>) -> Theory {
+    let name = side.name();
     let letter = if side == Which::A { 'm' } else { 'n' };
     let which = match of.period {
         1 => format!("rows {letter} of {name}"),
@@ -238,7 +248,7 @@ fn theory(s: &System, side: Which, (of, source, what): (&Lines, Source, What), f
     };
     let bits = 5.0 + far + cost(of.period) + part.bits(s.k) + if what == What::Both { 0.0 } else { 1.0 };
     let mut t = Theory::new(class, name, format!("{name}.part_of_line"), words).bits(bits);
-    let (g, from) = (Arc::new(g.clone()), Arc::new(from.to_vec()));
+    let (g, from) = (g.clone(), Arc::new(from.to_vec()));
     t.side(side).value =
         Some(Arc::new(
             move |i, k| {
