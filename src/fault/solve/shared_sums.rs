@@ -12,6 +12,7 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::parallel;
 use std::ops::Range;
+use std::sync::{Arc, LazyLock};
 
 /// Lines that a tile has.
 const PERIODS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
@@ -21,6 +22,8 @@ const SHARES: [usize; 3] = [2, 4, 8];
 const FIRST: usize = 3;
 const LOOKS: usize = 24;
 const LEAST: usize = 8;
+/// Ways that are kept: a bound that is wider than the errors refuses hardly any, and each may have a number for every element.
+const MOST: usize = 4;
 
 /// Which accumulators are one.
 #[derive(Clone, Copy)]
@@ -50,6 +53,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if looks.len() < LEAST {
         return Vec::new();
     }
+    let sizes = LazyLock::new(|| Arc::new(parallel::numbers(s.rows * s.cols, |at| s.magnitude(at))));
     let mut all = Vec::new();
     for by_cols in [true, false] {
         let g = s.given(if by_cols { Which::B } else { Which::A });
@@ -65,7 +69,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
                 let way = Way { by_cols, period, apart: period / shares, scaled_after };
                 let made = |n: &usize| fits(s, way, looks[*n]);
                 if (0..FIRST).all(|n| made(&n)) && (FIRST..looks.len()).all(|n| made(&n)) {
-                    all.push(theory(s, way));
+                    all.push(theory(s, way, &sizes));
+                }
+                if all.len() == MOST {
+                    return all;
                 }
             }
         }
@@ -99,7 +106,7 @@ fn fits(s: &System, way: Way, (i, j): (usize, usize)) -> bool {
     n > 1 && sum.is_finite() && s.may(i, j, sum, size)
 }
 
-fn theory(s: &System, way: Way) -> Theory {
+fn theory(s: &System, way: Way, sizes: &Arc<Vec<f64>>) -> Theory {
     let lines = if way.by_cols { "columns n" } else { "rows m" };
     let letter = if way.by_cols { 'n' } else { 'm' };
     let others: Vec<String> = (1..way.period / way.apart).map(|x| format!("{letter} + {}", x * way.apart)).collect();
@@ -113,17 +120,17 @@ fn theory(s: &System, way: Way) -> Theory {
     let mut t = Theory::new(Class::AccState, "out", "out.shared_sums", words).bits(bits);
     let (rows, cols) = (s.rows, s.cols);
     let right = s.right_sums();
-    let steps: Vec<f64> = parallel::numbers(rows * cols, |at| step(s, way, (at / cols, at % cols)));
-    let sizes: Vec<f64> = parallel::numbers(rows * cols, |at| s.magnitude(at));
+    let steps = way.scaled_after.then(|| parallel::numbers(rows * cols, |at| step(s, way, (at / cols, at % cols))));
+    let (steps, sizes) = (move |at: usize| steps.as_ref().map_or(1.0, |s: &Vec<f64>| s[at]), sizes.clone());
     let ranges: Vec<Option<Range<usize>>> = (0..rows).map(|i| range(s, way, i)).collect();
     let (sums, bias) = (right.clone(), s.bias.clone());
     t.sums(right, cols, move |i, j| {
         let Some(all) = &ranges[i] else { return (sums[i * cols + j] + bias.at(i, j), sizes[i * cols + j]) };
-        let own = steps[i * cols + j];
+        let own = steps(i * cols + j);
         let one = |x: usize| {
             let at = if way.by_cols { i * cols + x } else { x * cols + j };
             // An element by itself is as it is.
-            let by = if at == i * cols + j { 1.0 } else { own / steps[at] };
+            let by = if at == i * cols + j { 1.0 } else { own / steps(at) };
             (sums[at] * by, sizes[at] * by.abs())
         };
         let (sum, size) =
