@@ -46,7 +46,7 @@ fn counted<'s>(s: &System<'s>, t: &Theory, side: Which) -> Option<System<'s>> {
     after.memo = None;
     let g = s.given(side);
     let values = g.values.iter().enumerate().map(|(at, v)| v * c[at % g.k]).collect();
-    let new = Given { rounded: g.rounded, ..Given::values(g.rows, g.k, values) };
+    let new = Arc::new(Given { rounded: g.rounded, ..Given::values(g.rows, g.k, values) });
     match side {
         Which::A => after.a = new,
         Which::B => after.b = new,
@@ -78,7 +78,7 @@ fn summed(mut after: System) -> Option<System> {
     after.of_wrong(is_wrong)
 }
 
-fn given(s: &System, t: &Theory, which: Which) -> Option<Given> {
+fn given(s: &System, t: &Theory, which: Which) -> Option<Arc<Given>> {
     let (side, g) = match which {
         Which::A => (&t.a, &s.a),
         Which::B => (&t.b, &s.b),
@@ -89,10 +89,10 @@ fn given(s: &System, t: &Theory, which: Which) -> Option<Given> {
     if let Operand::Quantized(q) = operand(s.scene.evidence.job, which)?.given()
         && let Some(q) = replay::edited(q, side, g, None)
     {
-        return Some(Given::of(&Operand::Quantized(q), &g.history, g.rounded));
+        return Some(Arc::new(Given::of(&Operand::Quantized(q), &g.history, g.rounded)));
     }
     let values = (0..g.rows).flat_map(|i| side.row(g, i, 0..g.k).into_owned()).collect();
-    Some(Given { rounded: g.rounded, ..Given::values(g.rows, g.k, values) })
+    Some(Arc::new(Given { rounded: g.rounded, ..Given::values(g.rows, g.k, values) }))
 }
 
 /// What both read: the second as it was solved after the first.

@@ -20,7 +20,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.k <= UNIT || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
-    let given = [&s.a, &s.b].map(|g| Arc::new(g.clone()));
+    let given = [&s.a, &s.b].map(|g| g.clone());
     let mut all = Vec::new();
     for baked in (UNIT..s.k).step_by(UNIT).filter(|k| *k < 32 * LONG || k.is_multiple_of(LONG)) {
         for sides in [&[Which::B][..], &[Which::A, Which::B], &[Which::A]] {

@@ -112,7 +112,7 @@ fn splits(s: &System, side: Which) -> Vec<Theory> {
         return Vec::new();
     }
     let (name, most) = (side.name(), p.bits);
-    let read = (Arc::new(p), Arc::new(g.clone()));
+    let read = (Arc::new(p), g.clone());
     let mut all = Vec::new();
     for period in PERIODS.into_iter().filter(|p| *p <= g.k) {
         for (words, bits, order) in formulas(period) {
@@ -183,7 +183,7 @@ fn solved(s: &System) -> Option<Theory> {
     let words = if moved.len() > 1 { words.replace(" of each is that", " of each are those") } else { words };
     let mut t = Theory::new(Class::PackPermute, name, format!("{name}.bit_order"), words).bits(6.0 + bits);
     t.freedom = freedom;
-    t.a.value = Some(mixed((Arc::new(p), Arc::new(g.clone())), mask, period, Arc::new(order)));
+    t.a.value = Some(mixed((Arc::new(p), g.clone()), mask, period, Arc::new(order)));
     Some(t)
 }
 

@@ -25,7 +25,7 @@ const CHAIN: usize = 256;
 
 /// The codes of one operand, less their zero points.
 struct Codes {
-    g: Given,
+    g: Arc<Given>,
     half: f64,
 }
 
@@ -177,7 +177,7 @@ mod tests {
             level: None,
         })
         .unwrap();
-        let codes = Codes { g: Given::of(&crate::job::Operand::Quantized(q), &[], None), half: 8.0 };
+        let codes = Codes { g: std::sync::Arc::new(Given::of(&crate::job::Operand::Quantized(q), &[], None)), half: 8.0 };
         let lent = |every: usize| -> Vec<usize> {
             let lanes = Lanes { over: Over::Borrow, far: 1, every };
             (0..k_all).filter(|k| codes.is_lent_to(lanes, 0, *k)).collect()

@@ -514,7 +514,7 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
         ("the first code of a pair is the second", |c, other, k| if k % 2 == 0 { other } else { c }),
         ("the second code of a pair is 0", |c, _, k| if k % 2 == 1 { 0 } else { c }),
     ];
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     let theory = |(words, mix): (&str, Mix)| {
         let (g, q) = (given.clone(), q.clone());
         let mut t = Theory::new(Class::PackPermute, name, format!("{name}.nibbles"), format!("of {name}, {words}")).bits(5.0);

@@ -30,7 +30,7 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let (Some(f), Some(q)) = (g.format(), g.q.clone()) else { return Vec::new() };
     let name = side.name();
-    let (given, q) = (Arc::new(g.clone()), Arc::new(q));
+    let (given, q) = (g.clone(), Arc::new(q));
     let mut all = Vec::new();
     for (class, variant, words, bits, table, zeroed) in decoders(s, side) {
         for (range, place, more) in ranges(g.k) {

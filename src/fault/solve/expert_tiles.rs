@@ -81,7 +81,7 @@ fn of(s: &System, width: usize) -> Option<Theory> {
     t.freedom = moved;
     let parts: Arc<Vec<(usize, usize, usize)>> = Arc::new(s.parts.iter().map(|p| (p.rows.start, p.a, p.b)).collect());
     let (map, part, bias) = (Arc::new(map), Arc::new(s.part.clone()), s.bias.clone());
-    let (a, b) = (Arc::new(s.a.clone()), Arc::new(s.b.clone()));
+    let (a, b) = (s.a.clone(), s.b.clone());
     let made = Arc::new(move |i: usize, j: usize| -> (f64, f64) {
         let (Some(e), Some(home)) = (map[i * tiles + j / width], part[i]) else { return (0.0, 0.0) };
         let line = parts[home].1 + i - parts[home].0;

@@ -89,7 +89,7 @@ fn fixed(s: &System, side: Which, period: usize) -> Option<Theory> {
     let bits = 8.0 + cost(period) + 4.0 * runs.len() as f64;
     let mut t = Theory::new(Class::PackPermute, name, format!("{name}.fixed"), words).bits(bits);
     t.freedom = runs.len();
-    let g = Arc::new(g.clone());
+    let g = g.clone();
     let is_lost: Vec<bool> = codes.iter().map(Option::is_some).collect();
     t.side(side).value = Some(Arc::new(move |i, k| {
         let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;

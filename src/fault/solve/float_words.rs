@@ -175,7 +175,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
 fn of(s: &System, side: Which) -> Vec<Theory> {
     let (g, name) = (s.given(side), side.name());
     let Some(q) = g.q.as_ref().filter(|q| matches!(q.format().bits(), 4 | 8) && g.k > 1) else { return Vec::new() };
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     let width = q.format().bits();
     let mut all = Vec::new();
     for float in FLOATS {

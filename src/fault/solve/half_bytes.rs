@@ -21,7 +21,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let k_all = g.k;
     let experts = s.experts(side);
     let per = g.rows / experts;
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     let mut all = Vec::new();
     for ((format, bits), low_first) in READ_AS.into_iter().flat_map(|f| [(f, true), (f, false)]) {
         let table: Arc<Vec<f64>> = Arc::new((0..16).map(|c| format.decode(c)).collect());

@@ -84,7 +84,7 @@ impl Blocks {
 
 /// Codes that start at another byte of their block, of every order of nibbles.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
-    let g = Arc::new(s.given(side).clone());
+    let g = s.given(side).clone();
     let Some(q) = g.q.as_ref().filter(|q| [4, 8].contains(&q.format().bits()) && g.deep.is_none() && g.global == 1.0) else {
         return Vec::new();
     };

@@ -9,7 +9,7 @@
 
 use super::lane_orders::{self, Map};
 use super::maps::cost;
-use super::segment::spread;
+use super::segment::spread_where;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::{Which, operand};
@@ -37,9 +37,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.a.q.is_none() && s.b.q.is_none() || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
-    let count = s.is_wrong.iter().filter(|w| **w).count();
-    let periods = PERIODS.into_iter().filter(|p| 2 * p <= s.k && count >= LEAST * p);
-    periods.map(|p| of_period(s, p)).find(|t| !t.is_empty()).unwrap_or_default()
+    let is = |at: &usize| s.is_wrong[*at] && s.actual[*at].is_finite();
+    let places = spread_where(s.is_wrong.len(), &is, EACH * PERIODS[PERIODS.len() - 1]);
+    let periods = PERIODS.into_iter().filter(|p| 2 * p <= s.k && places.len() >= LEAST * p);
+    periods.map(|p| of_period(s, &places, p)).find(|t| !t.is_empty()).unwrap_or_default()
 }
 
 /// What was written for an element, and the sums of each pair of lanes, over the size of the right sum.
@@ -48,9 +49,8 @@ struct Look {
     pairs: Vec<f64>,
 }
 
-fn looks(s: &System, period: usize) -> Vec<Look> {
-    let mut places: Vec<usize> = (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at] && s.actual[*at].is_finite()).collect();
-    spread(&mut places, (EACH * period).min(WORK / (s.k * period)));
+fn looks(s: &System, places: &[usize], period: usize) -> Vec<Look> {
+    let most = (EACH * period).min(WORK / (s.k * period)).min(places.len());
     let one = |at: &usize| -> Option<Look> {
         let (i, j) = (at / s.cols, at % s.cols);
         let (a, b, _) = s.lines(i, j)?;
@@ -67,11 +67,11 @@ fn looks(s: &System, period: usize) -> Vec<Look> {
         pairs.iter_mut().for_each(|x| *x /= size);
         Some(Look { y: y / size, pairs })
     };
-    parallel::flat(&places, one)
+    parallel::flat(&places[..most], one)
 }
 
-fn of_period(s: &System, period: usize) -> Vec<Theory> {
-    let looks = looks(s, period);
+fn of_period(s: &System, places: &[usize], period: usize) -> Vec<Theory> {
+    let looks = looks(s, places, period);
     if looks.len() < LEAST * period || !looks.iter().all(|l| l.y.is_finite() && l.pairs.iter().all(|x| x.is_finite())) {
         return Vec::new();
     }

@@ -68,8 +68,7 @@ fn ways() -> impl Iterator<Item = Way> {
 
 /// The ways that make the wrong elements; rows are those of their group.
 pub fn theories(s: &System) -> Vec<Theory> {
-    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let looks: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    let looks = s.wrong_probes(LOOKS);
     if s.alone || looks.len() < LEAST {
         return Vec::new();
     }

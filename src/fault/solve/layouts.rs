@@ -115,7 +115,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         });
         add(Class::PackPermute, "tiles", words, 3.0 + tile(stored) + tile(read), to);
     }
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     let mut rows = Vec::new();
     // Rows that are padded in memory, and a kernel that steps by their own length.
     let mut lengths: Vec<usize> = [g.tile.1, 8, 16, 32, 64, 128, 256].into_iter().map(|u| cols.next_multiple_of(u)).collect();

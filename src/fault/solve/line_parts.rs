@@ -15,7 +15,7 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::order::Order as _;
 use crate::parallel;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// Lines that one of them repeats in.
 const PERIODS: [usize; 5] = [2, 4, 8, 16, 32];
@@ -105,11 +105,9 @@ fn parts(k: usize) -> Vec<Part> {
 
 /// Which lines are wrong: the residues of the shortest period that leaves some of them out, else all.
 fn wrong_lines(s: &System, side: Which) -> Lines {
-    let (n, of) =
-        (if side == Which::B { s.cols } else { s.rows }, |at: usize| if side == Which::B { at % s.cols } else { at / s.cols });
-    let mut is_wrong = vec![false; n];
+    let is_wrong = s.wrong_lines(side == Which::A);
+    let n = is_wrong.len();
     let start = |i: usize| if side == Which::B { Some(0) } else { s.part[i].map(|p| s.parts[p].rows.start) };
-    (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at]).for_each(|at| is_wrong[of(at)] = true);
     for period in PERIODS.into_iter().filter(|p| 2 * p <= n) {
         let mut which = vec![false; period];
         (0..n).filter(|x| is_wrong[*x]).filter_map(|x| Some(x - start(x)?)).for_each(|x| which[x % period] = true);
@@ -151,8 +149,7 @@ fn read(g: &Given, what: What, own: usize, from: usize, k: usize) -> f64 {
 
 /// Of both operands.
 pub fn theories(s: &System) -> Vec<Theory> {
-    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let looks: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    let looks = s.wrong_probes(LOOKS);
     if s.alone || looks.len() < LEAST || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
@@ -160,7 +157,6 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in [Which::A, Which::B] {
         let g = s.given(side);
-        let shared = LazyLock::new(|| Arc::new(s.given(side).clone()));
         let lines = wrong_lines(s, side);
         let n = if side == Which::B { s.cols } else { s.rows };
         let beside = FAR.into_iter().filter(|d| d.unsigned_abs() < n).map(Source::Beside);
@@ -172,7 +168,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let from = sources(s, side, &lines, *source);
             let mut found = solved(s, side, *what, &from, &looks, &parts);
             found.order_by(|x, y| x.bits(s.k).total_cmp(&y.bits(s.k)));
-            let one = |part| theory(s, side, (&lines, *source, *what), &from, part, &shared);
+            let one = |part| theory(s, side, (&lines, *source, *what), &from, part);
             found.into_iter().take(KEPT).map(one).filter(|t| s.explains(t)).collect::<Vec<_>>()
         }));
     }
@@ -218,11 +214,11 @@ fn solved(s: &System, side: Which, what: What, from: &[usize], looks: &[(usize, 
     left
 }
 
-/// One way: its lines, the line that is read, and what of it; `g` is the operand.
+/// One way: its lines, the line that is read, and what of it.
 type Way<'w> = (&'w Lines, Source, What);
 
-fn theory(s: &System, side: Which, (of, source, what): Way, from: &[usize], part: Part, g: &Arc<Given>) -> Theory {
-    let name = side.name();
+fn theory(s: &System, side: Which, (of, source, what): Way, from: &[usize], part: Part) -> Theory {
+    let (g, name) = (s.given(side), side.name());
     let letter = if side == Which::A { 'm' } else { 'n' };
     let which = match of.period {
         1 => format!("rows {letter} of {name}"),

@@ -104,8 +104,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || filled < 2 || s.parts.iter().all(|p| p.k.len() == s.k) {
         return Vec::new();
     }
-    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let looks: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    let looks = s.wrong_probes(LOOKS);
     if looks.len() < LEAST {
         return Vec::new();
     }

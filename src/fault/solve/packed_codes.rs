@@ -33,7 +33,7 @@ fn of(s: &System, side: Which, places: &[(Range<usize>, String, f64)]) -> Vec<Th
     let (format, width) = (q.format(), q.format().bits());
     let top = 1u8 << (width - 1);
     let signed = format.min_finite() < 0.0 && (format.is_integer() || width == 8) && q.codes().iter().any(|c| c & top != 0);
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     let mut all = Vec::new();
     for packing in Packing::ways(width, signed) {
         // Nibbles of a byte that are not shifted by four have names of their own.

@@ -34,7 +34,7 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
     let neutral: Vec<bool> = g.values.iter().map(|x| *x == 0.0).collect();
     let mut all = Vec::new();
     let (name, half) = (side.name(), 0.5 * g.table.len() as f64);
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     for apart in (1..=APART.min(g.k / RUN)).filter(|x| g.k.is_multiple_of(*x)) {
         // All of a place's codes are neutral: `apart` 1 is a run.
         let mut pads = vec![false; neutral.len()];

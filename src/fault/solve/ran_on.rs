@@ -28,8 +28,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
         return Vec::new();
     }
-    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let looks: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    let looks = s.wrong_probes(LOOKS);
     if looks.len() < LEAST {
         return Vec::new();
     }

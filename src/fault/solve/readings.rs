@@ -38,7 +38,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     if g.q.is_none() {
         return Vec::new();
     }
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     let mut all = differences(&given, side);
     all.extend(averaged(&given, side));
     all.extend(terms(&given, side));

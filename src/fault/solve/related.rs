@@ -115,8 +115,7 @@ impl Few {
             let unit = units(s, &[at])[0];
             (*i, *j, (s.actual[at] - s.bias.at(*i, *j)) / unit, unit)
         };
-        let finite = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-        let written: Vec<_> = s.probes.iter().filter(finite).take(FEW).map(place).collect();
+        let written: Vec<_> = s.wrong_probes(FEW).iter().map(place).collect();
         let mut few = Self { written, most: 1.0 };
         few.most = LEAVES * few.left(s, &Theory::right());
         few
@@ -142,8 +141,7 @@ impl Few {
 /// elements; one in two hundred is missed.
 pub fn may_have_gains(s: &System, t: &Theory) -> bool {
     const LOOKS: usize = 48;
-    let finite = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let places: Vec<usize> = s.probes.iter().filter(finite).take(LOOKS).map(|(i, j)| i * s.cols + j).collect();
+    let places: Vec<usize> = s.wrong_probes(LOOKS).iter().map(|(i, j)| i * s.cols + j).collect();
     let unit = units(s, &places);
     let numbers = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
         places.iter().zip(&unit).map(|(at, unit)| (of(*at) - s.bias.at(at / s.cols, at % s.cols)) / unit).collect()

@@ -39,8 +39,7 @@ impl Way {
 
 /// The skews that make the wrong elements of a single product.
 pub fn theories(s: &System) -> Vec<Theory> {
-    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let looks: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    let looks = s.wrong_probes(LOOKS);
     if s.alone || s.parts.len() != 1 || looks.len() < LEAST {
         return Vec::new();
     }

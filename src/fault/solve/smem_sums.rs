@@ -105,8 +105,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
         return Vec::new();
     }
-    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
-    let looks: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    let looks = s.wrong_probes(LOOKS);
     // What reads in time is right.
     if looks.len() < LEAST || !s.is_wrong.contains(&false) {
         return Vec::new();

@@ -159,7 +159,7 @@ fn theory(s: &System, side: Which, held: &Held, stale: &[usize]) -> Theory {
     let bits =
         8.0 + cost(held.far) + cost(held.wide) + cost(held.stages) + stale.len() as f64 + f64::from(u8::from(held.codes));
     let mut t = Theory::new(Class::Race, name, format!("{name}.stage_before"), words).bits(bits);
-    let (g, held, stale) = (Arc::new(s.given(side).clone()), held.clone(), stale.to_vec());
+    let (g, held, stale) = (s.given(side).clone(), held.clone(), stale.to_vec());
     t.side(side).value = Some(Arc::new(move |i, k| {
         if i >= held.far && stale.contains(&(k / held.wide)) { held.at(&g, i, k) } else { g.values[i * g.k + k] }
     }));

@@ -135,7 +135,7 @@ fn theory(s: &System, side: Which, wrong: &[usize], solved: Vec<Vec<f64>>, width
     (t.fitted, t.freedom) = (true, width * some.len());
     let mut held: Vec<Option<Vec<f64>>> = vec![None; g.rows];
     wrong.iter().zip(solved).for_each(|(x, v)| held[*x] = Some(v));
-    let given = Arc::new(g.clone());
+    let given = g.clone();
     t.side(side).value = Some(Arc::new(move |i, k| match &held[i] {
         Some(v) => v[k % width] * given.step(i, k),
         None => given.values[i * given.k + k],

@@ -23,7 +23,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let ways = of(Which::A).chain(of(Which::B));
     let whole = |side: Which, wide: usize| (if side == Which::A { s.cols } else { s.rows }) / wide * wide;
     let shared = Shared {
-        given: [Which::A, Which::B].map(|side| Arc::new(s.given(side).clone())),
+        given: [Which::A, Which::B].map(|side| s.given(side).clone()),
         lines: Arc::new((0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect()),
         right: s.right_sums(),
         last: [

@@ -103,7 +103,7 @@ fn ends(s: &System, t: &Theory, side: Which, looks: &[(usize, usize)]) -> Vec<(u
 
 /// `t` for K below `end` (`first`), or from there on.
 fn part(s: &System, t: &Theory, side: Which, end: usize, first: bool) -> Option<Theory> {
-    let g = Arc::new(s.given(side).clone());
+    let g = s.given(side).clone();
     let mut part = t.clone();
     let of = if side == Which::A { t.a.clone() } else { t.b.clone() };
     let place = if first { format!("for k = 0 … {} alone", end - 1) } else { format!("from k = {end} on alone") };

@@ -112,11 +112,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(theory(words, 8.0, off));
     }
     all.extend(lanes(s, other, &their, &known).map(|(words, bits, off)| theory(format!("{of}: {words}"), bits, off)));
-    let mut is_wrong = vec![false; lines];
-    let line_of = |at: usize| if by_row { at / s.cols } else { at % s.cols };
-    (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at]).for_each(|at| is_wrong[line_of(at)] = true);
     all.extend(
-        misread(other, &known, &is_wrong).into_iter().map(|(words, bits, off)| theory(format!("{of} {words}"), bits, off)),
+        misread(other, &known, &s.wrong_lines(by_row))
+            .into_iter()
+            .map(|(words, bits, off)| theory(format!("{of} {words}"), bits, off)),
     );
     all
 }
