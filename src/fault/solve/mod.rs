@@ -179,6 +179,7 @@ pub mod values;
 pub mod vector_lanes;
 pub mod whole_sums;
 pub mod within;
+mod wrong;
 pub mod zero_lanes;
 pub mod zero_sums;
 pub mod zeros;

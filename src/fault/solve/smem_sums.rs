@@ -51,10 +51,10 @@ impl Codes {
             let plain = g.format() == Some(Format::Int8) && g.grid.1 == 1 && g.zero.is_none();
             g.q.as_ref().filter(|_| plain).map(|q| q.codes().iter().map(|c| *c as i8).collect())
         };
+        let (a, b) = (codes(&s.a)?, codes(&s.b)?);
         let units = [(&s.a, s.rows), (&s.b, s.cols)].map(|(g, n)| (0..n).map(|i| g.step(i, 0)).collect::<Vec<f64>>());
-        let plain = |u: &f64| u.is_finite() && *u != 0.0;
-        units.iter().flatten().all(plain).then_some(())?;
-        Some(Self { a: codes(&s.a)?, b: codes(&s.b)?, k: s.k, right: s.right_sums(), units })
+        units.iter().flatten().all(|u| u.is_finite() && *u != 0.0).then_some(())?;
+        Some(Self { a, b, k: s.k, right: s.right_sums(), units })
     }
 
     fn unit(&self, i: usize, j: usize) -> f64 {

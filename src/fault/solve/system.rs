@@ -219,23 +219,6 @@ impl<'s> System<'s> {
         if self.alone { &[Which::A] } else { &[Which::A, Which::B] }
     }
 
-    /// The first wrong elements that are numbers, at most so many. What this bound lets the right value be tells nothing: any theory has it.
-    pub fn wrong_probes(&self, most: usize) -> Vec<(usize, usize)> {
-        let wrong = |(i, j): &&(usize, usize)| {
-            let at = i * self.cols + j;
-            self.is_wrong[at] && self.actual[at].is_finite() && !self.is_right(at, self.actual[at])
-        };
-        self.probes.iter().filter(wrong).take(most).copied().collect()
-    }
-
-    /// Which lines of the result, rows or columns, have a wrong element.
-    pub fn wrong_lines(&self, rows: bool) -> Vec<bool> {
-        let mut wrong = vec![false; if rows { self.rows } else { self.cols }];
-        let line = |at: usize| if rows { at / self.cols } else { at % self.cols };
-        (0..self.is_wrong.len()).filter(|at| self.is_wrong[*at]).for_each(|at| wrong[line(at)] = true);
-        wrong
-    }
-
     pub fn given(&self, side: Which) -> &Arc<Given> {
         match side {
             Which::A => &self.a,
