@@ -20,7 +20,7 @@ use crate::{QTensor, Zero};
 use std::sync::Arc;
 
 /// Periods, the shortest first.
-const PERIODS: [usize; 12] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32];
+const PERIODS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
 /// Elements for each lane of a period: the chance of T's entries is √(1 / EACH) of one, and the least that is worth it.
 const EACH: usize = 40;
 const LEAST: usize = 12;
@@ -255,6 +255,10 @@ mod tests {
         let got = of(152, 24, &|_, x| Some((x * 7 + 5) % 24));
         assert_eq!(got.0, "pack_permute:b.k_map", "{}", got.1);
         assert!(got.1.contains("within every 24 of K: as 5, 12, 19, 2, 9, 16, 23, 6"), "{}", got.1);
+        // Vectors of two instructions on one side, of one on the other.
+        let got = of(192, 64, &|_, x| Some(x / 8 % 4 * 16 + x / 32 * 8 + x % 8));
+        assert_eq!(got.0, "pack_permute:b.k_map", "{}", got.1);
+        assert!(got.1.contains("within every 64 of K: as 0, 1, 2, 3, 4, 5, 6, 7, 16"), "{}", got.1);
     }
 
     #[test]
