@@ -369,9 +369,14 @@ pub(super) fn first_b(job: &Job, (rows, cols): (usize, usize)) -> Vec<usize> {
 pub(super) fn relative(acc: &Accumulator, qa: &[&QTensor], qb: &[&QTensor], k: usize, groups: usize) -> Result<Accumulation> {
     let Scaling { globals, scales } = Scaling::of(qa, qb);
     let chunk = k.div_ceil(groups.max(1)).max(1);
-    let mut sums = accumulation_bound(acc, chunk, Factors::of_codes(qa), Factors::of_codes(qb))?;
-    // In units of codes, of every group.
-    sums.absolute *= groups as f64 * scales.iter().chain(&globals).map(|s| largest_of(s)).product::<f64>();
+    let (a, b) = (Factors::of_codes(qa), Factors::of_codes(qb));
+    let mut sums = accumulation_bound(acc, chunk, a, b)?;
+    // In units of codes, of every group. What subnormal codes lose is multiplied by scales as they are; what underflows may do so behind scales below 1.
+    let normal = |x: Factors| Factors { smallest: f64::INFINITY, ..x };
+    let underflow = accumulation_bound(acc, chunk, normal(a), normal(b))?.absolute;
+    let all = || scales.iter().chain(&globals);
+    let by = |of: fn(&[f32]) -> f64| groups as f64 * all().map(|s| of(s)).product::<f64>();
+    sums.absolute = (sums.absolute - underflow) * by(largest_in) + underflow * by(largest_of);
     // Blocks' sums are sums of their own: each has its own partial sums.
     sums.of_partial *= groups as f64;
     Ok(sums)
@@ -386,7 +391,10 @@ struct Scaling {
 }
 
 impl Scaling {
+    /// Of groups that have codes: nobody looks at the scales of the others.
     fn of(qa: &[&QTensor], qb: &[&QTensor]) -> Self {
+        let [qa, qb] = [qa, qb].map(|all| all.iter().copied().filter(|q| !q.codes().is_empty()).collect::<Vec<_>>());
+        let (qa, qb) = (&qa[..], &qb[..]);
         let globals = [qa, qb]
             .iter()
             .map(|all| {
@@ -402,7 +410,12 @@ impl Scaling {
 
 /// The largest of scales and 1.
 fn largest_of(scales: &[f32]) -> f64 {
-    scales.iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(1.0, f64::max)
+    largest_in(scales).max(1.0)
+}
+
+/// The largest of scales.
+fn largest_in(scales: &[f32]) -> f64 {
+    scales.iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(0.0, f64::max)
 }
 
 /// Codes times codes, but for their sums.

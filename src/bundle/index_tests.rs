@@ -216,3 +216,36 @@ fn a_gradient_of_fewer_columns_than_groups_is_diagnosed() {
     assert_eq!(found.0, Verdict::Fail, "{}", found.1);
     assert!(!found.2.is_empty(), "it says something");
 }
+
+/// FP8 gradients of three groups, by scales far below 1; the second has no tokens, and scales of 1 that nobody looks at. Subnormal codes are among the
+/// others: what they may lose is in units of the scales that are used.
+#[test]
+fn scales_of_a_group_without_tokens_do_not_widen_the_bound() {
+    let (m, n, k, ends) = (20usize, 24usize, 90usize, [29usize, 29, 90]);
+    let codes = |seed: usize, lines: usize| (0..lines * k).map(|at| fp8(seed, at)).collect::<Vec<u8>>();
+    let scales = |seed: usize, lines: usize| {
+        let one = |x: usize| if x / lines == 1 { 1.0 } else { (2e-6 + 1e-5 * noise(seed + 17 * x)) as f32 };
+        (0..3 * lines).map(one).collect::<Vec<f32>>()
+    };
+    let (mut a, b, sa, sb) = (codes(21, m), codes(22, n), scales(23, m), scales(24, n));
+    a.iter_mut().step_by(7).for_each(|c| *c &= 0x83);
+    let value = |f: Format, c: u8| f.decode(u32::from(c));
+    let of = |starts: [usize; 3]| {
+        let one = |x: usize| {
+            let (e, i, j) = (x / (m * n), x / n % m, x % n);
+            let product = |t: usize| value(Format::E5m2, a[i * k + t]) * value(Format::E4m3, b[j * k + t]);
+            let sum: f64 = (starts[e]..ends[e]).map(product).sum();
+            (sum * f64::from(sa[e * m + i]) * f64::from(sb[e * n + j])) as f32
+        };
+        let mut w = Writer::new("grouped_gemm_wgrad");
+        w.meta("a.granularity", "row").meta("b.granularity", "row").i32s("offs", &[3], &ends.map(|x| x as i32));
+        w.raw("a.codes", Dtype::F8_E5M2, &[m, k], a.clone()).raw("b.codes", Dtype::F8_E4M3, &[n, k], b.clone());
+        w.f32s("a.scale_inv", &[3, m], &sa).f32s("b.scale_inv", &[3, n], &sb);
+        w.f32s("out", &[3, m, n], &(0..3 * m * n).map(one).collect::<Vec<f32>>());
+        w
+    };
+    assert_eq!(found(&of([0, 29, 29])).0, Verdict::Pass);
+    let early = of([0, 29, 16]);
+    assert_eq!(found(&early).0, Verdict::Fail, "far outside of the bound, and not only suspect");
+    is_named(&early, "group_boundary:tokens_of_groups", &["group 2 sums tokens 16 … 90 instead of 29 … 90"]);
+}
