@@ -195,6 +195,10 @@ def plain(output):
 def problems(nb):
     """What is wrong with an executed notebook, by cell."""
     found, verdicts = [], []
+    deps = [line for cell in nb.cells if cell.cell_type == "code" for line in cell.source.splitlines() if line.startswith(":dep ")]
+    if len(deps) > 1:
+        # evcxr asks cargo for each by itself, which forgets the locked versions of the others: the library would be compiled again, with newer ones.
+        found.append(f"more than one :dep: {deps[1]}")
     for number, cell in enumerate(nb.cells):
         if cell.cell_type != "code":
             continue

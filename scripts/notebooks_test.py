@@ -55,6 +55,10 @@ class Wrong(unittest.TestCase):
         self.nb.cells[1].outputs = [shown(text_plain="Error: unknown column grp")]
         self.found("grp")
 
+    def test_two_dependencies(self):
+        self.nb.cells[1].source = ':dep qassay = { path = ".." }\n:dep csv = "1"'
+        self.found("csv")
+
     def test_standard_error(self):
         self.nb.cells[1].outputs.append(new_output("stream", name="stderr", text="careful"))
         self.found("careful")

@@ -22,3 +22,6 @@ pub use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding,
 pub use crate::notebook::{Chart, Claims, Replays, Show, Stack, Table, stack};
 #[cfg(feature = "notebook")]
 pub use crate::report::plot::Scale;
+/// A second `:dep` of a notebook would resolve every version anew.
+#[cfg(feature = "notebook")]
+pub use csv;
