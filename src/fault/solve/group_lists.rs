@@ -67,10 +67,19 @@ fn looks(groups: usize, list: &[f64]) -> Vec<Look> {
         };
         all.push((words.to_string(), 4.0 + way.bits, (0..n).map(|f| list[(way.map)(f, 0)]).collect()));
     }
-    for to in PADDED.map(|p| lines.next_multiple_of(p)).into_iter().filter(|to| *to != lines) {
+    let mut strides: Vec<usize> = PADDED.iter().flat_map(|p| [lines.next_multiple_of(*p), lines / p * p]).collect();
+    strides.sort_unstable();
+    strides.dedup();
+    for to in strides.into_iter().filter(|to| *to != lines && *to > 0) {
         let at = |f: usize| list.get(f).copied().unwrap_or(0.0);
-        let words = format!("read {to} lines on for each group instead of {lines}, 0 behind the last");
-        all.push((words, 5.0 + cost(to - lines), (0..n).map(|f| at(f / lines * to + f % lines)).collect()));
+        let words = format!(
+            "read {to} lines on for each group instead of {lines}{}",
+            if to > lines { ", 0 behind the last" } else { "" }
+        );
+        all.push((words, 5.0 + cost(to.abs_diff(lines)), (0..n).map(|f| at(f / lines * to + f % lines)).collect()));
+        if to < lines {
+            continue;
+        }
         let stored = |f: usize| if f % to < lines { list[f / to * lines + f % to] } else { 0.0 };
         let words = format!("read {lines} lines on for each group, though they stand {to} lines apart, 0 between them");
         all.push((words, 5.0 + cost(to - lines), (0..n).map(stored).collect()));

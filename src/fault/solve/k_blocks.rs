@@ -22,6 +22,8 @@ const EQUATIONS: usize = 3;
 const WORK: usize = 1 << 28;
 /// Lines that refuse a length before all are solved.
 const FIRST: usize = 3;
+/// Equations beyond the unknowns of all lines, where each has hardly more than its own.
+const SPARE: usize = 48;
 /// How far a gain of 1 may be off; what a dequantized value that is rounded to 16 bits errs by.
 const ONE: f64 = 0.02;
 const ROUNDED: f64 = 1.0 / 2048.0;
@@ -40,8 +42,9 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
         return Vec::new();
     }
     let stored = stepped(s, side);
-    let solved = BLOCKS.into_iter().filter(|b| (2..=MOST).contains(&s.k.div_ceil(*b))).find_map(|b| solved(s, side, b));
-    stored.into_iter().chain(solved).collect()
+    let lengths = || BLOCKS.into_iter().filter(|b| (2..=MOST).contains(&s.k.div_ceil(*b)));
+    let found = lengths().find_map(|b| solved(s, side, b)).or_else(|| lengths().find_map(|b| thin(s, side, b)));
+    stored.into_iter().chain(found).collect()
 }
 
 /// Stored scales that are stepped through with K.
@@ -78,7 +81,7 @@ fn stepped(s: &System, side: Which) -> Vec<Theory> {
 
 /// A number for every line and block that nobody stored.
 fn solved(s: &System, side: Which, block: usize) -> Option<Theory> {
-    let (g, other, name) = (s.given(side), s.given(side.other()), side.name());
+    let (g, other) = (s.given(side), s.given(side.other()));
     let n = s.k.div_ceil(block);
     let most = EQUATIONS * n + 16;
     (other.rows >= 2 * n + 4 && g.rows * most * (s.k + n * n) <= WORK).then_some(())?;
@@ -90,6 +93,29 @@ fn solved(s: &System, side: Which, block: usize) -> Option<Theory> {
     let right = (0..n).find(|b| first.iter().all(|v| is_one(v, *b)))?;
     first.iter().all(|v| (0..n).any(|b| !is_one(v, b))).then_some(())?;
     let all: Vec<Vec<f64>> = parallel::every(g.rows, |x| line(s, side, x, block, most).filter(|v| is_one(v, right)))?;
+    named(s, side, block, right, &all)
+}
+
+/// The same of a few rows of the other operand, hardly more than a line has blocks: with the block that is right as given, all lines together tell.
+fn thin(s: &System, side: Which, block: usize) -> Option<Theory> {
+    let (g, other) = (s.given(side), s.given(side.other()));
+    let n = s.k.div_ceil(block);
+    let enough = n > 2 && other.rows > n && other.rows < 2 * n + 4;
+    (enough && g.rows * (other.rows + 1 - n) >= SPARE && g.rows * other.rows * (s.k + n * n) <= WORK).then_some(())?;
+    let mut few: Vec<usize> = (0..g.rows).collect();
+    spread(&mut few, 2 * FIRST);
+    let gains = |x: usize, right: usize| {
+        let v = beside(&equations(s, side, x, block, other.rows), right, n)?;
+        v.iter().enumerate().all(|(b, v)| b == right || *v > 0.0).then_some(v)
+    };
+    let right = (0..n).find(|right| few.iter().all(|x| gains(*x, *right).is_some()))?;
+    let all: Vec<Vec<f64>> = parallel::every(g.rows, |x| gains(x, right))?;
+    named(s, side, block, right, &all)
+}
+
+fn named(s: &System, side: Which, block: usize, right: usize, all: &[Vec<f64>]) -> Option<Theory> {
+    let (g, name) = (s.given(side), side.name());
+    let n = s.k.div_ceil(block);
     let others = || all.iter().flat_map(|v| (0..n).filter(|b| *b != right).map(|b| v[b]));
     let (low, high) = others().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
     // One number for all, or a sign, is another fault.
@@ -105,19 +131,21 @@ fn solved(s: &System, side: Which, block: usize) -> Option<Theory> {
     // Solved numbers err as what was written is rounded.
     t.slack = ROUNDED;
     let steps: Vec<f64> = (0..g.rows).map(|r| g.step(r, 0)).collect();
+    let all = all.to_vec();
     t.side(side).scaled(block, Arc::new(move |i, k| if k / block == right { steps[i] } else { steps[i] * all[i][k / block] }));
     Some(t)
 }
 
-/// The gains of one line's blocks. `None`: too few equations, or they contradict each other.
-fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Option<Vec<f64>> {
+/// One element: Σ of the right products of each block, what was written, half the width of what it may have been.
+type Equation = (Vec<f64>, f64, f64);
+
+fn equations(s: &System, side: Which, line: usize, block: usize, most: usize) -> Vec<Equation> {
     let (g, other) = (s.given(side), s.given(side.other()));
     let n = s.k.div_ceil(block);
     let mut places: Vec<usize> = (0..other.rows).collect();
     spread(&mut places, most);
     let own = &g.values[line * s.k..(line + 1) * s.k];
-    let mut system = Normal::new(n);
-    let mut rows: Vec<(Vec<f64>, f64, f64)> = Vec::new();
+    let mut rows = Vec::new();
     for y in places {
         let (i, j) = if side == Which::A { (line, y) } else { (y, line) };
         let (mut x, mut size, mut squares) = (vec![0.0; n], 0.0, 0.0);
@@ -127,17 +155,39 @@ fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Opti
         }
         let Some((written, half)) = s.written(i, j, size) else { continue };
         // A kernel may round what it dequantizes.
-        let half = half + ROUNDED * f64::sqrt(squares);
-        system.add(&x, written, 1.0 / (half * half));
-        rows.push((x, written, half));
+        rows.push((x, written, half + ROUNDED * f64::sqrt(squares)));
     }
-    (rows.len() >= 2 * n).then_some(())?;
+    rows
+}
+
+/// The gains of these equations' blocks. `None`: they contradict each other.
+fn gains_of(rows: &[Equation], n: usize) -> Option<Vec<f64>> {
+    let mut system = Normal::new(n);
+    rows.iter().for_each(|(x, y, half)| system.add(x, *y, 1.0 / (half * half)));
     let v = system.solve()?;
-    let fits = |(x, y, half): &(Vec<f64>, f64, f64)| {
+    let fits = |(x, y, half): &Equation| {
         let sum: f64 = x.iter().zip(&v).map(|(x, v)| x * v).sum();
         (sum - y).abs() <= 2.0 * half
     };
     rows.iter().all(fits).then_some(v)
+}
+
+/// The gains of one line's blocks. `None`: too few equations, or they contradict each other.
+fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Option<Vec<f64>> {
+    let (rows, n) = (equations(s, side, line, block, most), s.k.div_ceil(block));
+    if rows.len() < 2 * n { None } else { gains_of(&rows, n) }
+}
+
+/// The same where the gain of one block is 1.
+fn beside(rows: &[Equation], right: usize, n: usize) -> Option<Vec<f64>> {
+    let less = |(x, y, half): &Equation| {
+        let others: Vec<f64> = (0..n).filter(|b| *b != right).map(|b| x[b]).collect();
+        (others, y - x[right], *half)
+    };
+    (rows.len() > n).then_some(())?;
+    let mut v = gains_of(&rows.iter().map(less).collect::<Vec<_>>(), n - 1)?;
+    v.insert(right, 1.0);
+    Some(v)
 }
 
 #[cfg(test)]
@@ -162,5 +212,25 @@ mod tests {
         let got = of(&|j, block| if block == 0 { stored(j) } else { 0.02 * (1.0 + noise(900 + 7 * j + block)) });
         assert_eq!(got.0, "scale_index:b.k_blocks", "{}", got.1);
         assert!(got.1.contains("right for k = 0 … 63, and for the others numbers that are stored nowhere"), "{}", got.1);
+    }
+
+    /// Six rows for four blocks: no line says much, all of them do.
+    #[test]
+    fn a_few_rows_tell_together() {
+        let (m, n, k_all) = (6, 64, 256);
+        let (a, b) = (wide(m, k_all), codes(Format::Int8, n, k_all, k_all, false, 109));
+        let x = a.to_f64();
+        let of = |gain: &dyn Fn(usize, usize, usize) -> f64| {
+            found(&a, &b, None, Format::Bf16, |i, j, _| {
+                let code = |k: usize| f64::from(b.codes()[j * k_all + k] as i8) * f64::from(b.scale_inv()[j]);
+                sum(k_all, |k| x[[i, k]] * code(k) * gain(i, j, k / 64))
+            })
+        };
+        let got = of(&|_, j, block| if block == 1 { 1.0 } else { 0.5 + 2.0 * noise(900 + 7 * j + block) });
+        assert_eq!(got.0, "scale_index:b.k_blocks", "{}", got.1);
+        assert!(got.1.contains("for every 64 of K: right for k = 64 … 127, and for the others numbers"), "{}", got.1);
+        // Numbers of each element are those of no scale.
+        let got = of(&|i, j, block| if block == 1 { 1.0 } else { 0.5 + 2.0 * noise(77 * i + 7 * j + block) });
+        assert!(!got.0.contains("k_blocks"), "{got:?}");
     }
 }

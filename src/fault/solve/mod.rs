@@ -34,9 +34,11 @@ pub mod clear_count;
 pub mod codes;
 pub mod complete;
 pub mod contents;
+pub mod cross_addresses;
 pub mod crossed;
 pub mod decoded;
 pub mod decoded_ranges;
+pub mod digit_maps;
 pub mod divisors;
 pub mod edge;
 pub mod effective;
@@ -76,6 +78,7 @@ pub mod k_maps;
 pub mod kept;
 #[cfg(test)]
 mod kernel_tests;
+pub mod lane_masks;
 pub mod lane_orders;
 pub mod lanes;
 pub mod late_fragments;
@@ -83,13 +86,16 @@ pub mod layouts;
 pub mod leftover;
 pub mod levels;
 pub mod line;
+pub mod line_addresses;
 pub mod line_parts;
+pub mod line_units;
 pub mod linear;
 pub mod maps;
 #[cfg(test)]
 mod mechanism_tests;
 pub mod memo;
 pub mod memory;
+pub mod memory_views;
 pub mod met;
 pub mod met_again;
 pub mod mixed;
@@ -160,6 +166,7 @@ pub mod stale_tile;
 pub mod starts;
 pub mod steps;
 pub mod strayed_parts;
+pub mod strided_tails;
 pub mod sums;
 pub mod system;
 pub mod table;
@@ -182,6 +189,7 @@ pub mod within;
 mod wrong;
 pub mod zero_lanes;
 pub mod zero_sums;
+pub mod zero_terms;
 pub mod zeros;
 
 use self::pairs::{Pairs, pairs_of};
@@ -519,7 +527,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 57] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 61] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -578,6 +586,10 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| like(&|| line_parts::theories(s)),
         // Of a whole result: it takes many elements.
         &|| if pairs { k_maps::theories(s) } else { Vec::new() },
+        &|| lane_masks::theories(s),
+        &|| strided_tails::theories(s),
+        &|| like(&|| zero_terms::theories(s)),
+        &|| like(&|| line_addresses::theories(s)),
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {
