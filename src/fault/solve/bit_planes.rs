@@ -8,6 +8,7 @@
 
 use super::given::Given;
 use super::maps::cost;
+use super::related;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -27,20 +28,22 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone {
         return solved(s).into_iter().collect();
     }
-    s.sides().iter().flat_map(|side| splits(s, *side)).collect()
+    // A plane that is another lane's leaves the other bits: most of the right sums.
+    let turned = !related::is_unlike(s);
+    s.sides().iter().flat_map(|side| splits(s, *side, turned)).collect()
 }
 
 /// Codes as numbers from 0 on, as they are packed: those with a sign from their smallest.
 #[derive(Clone)]
-struct Packed {
-    codes: Vec<u16>,
+pub struct Packed {
+    pub codes: Vec<u16>,
     /// Code of a format for each packed one.
     back: Vec<Option<u8>>,
-    bits: u32,
+    pub bits: u32,
 }
 
 impl Packed {
-    fn of(g: &Given) -> Option<Self> {
+    pub fn of(g: &Given) -> Option<Self> {
         let q = g.q.as_ref()?;
         let n = g.table.len();
         let signed = q.format().is_integer()
@@ -61,9 +64,15 @@ impl Packed {
         }
         Some(Self { codes, back, bits })
     }
+
+    /// What a packed code is worth at a place of the operand.
+    pub fn value(&self, g: &Given, code: u16, i: usize, k: usize) -> f64 {
+        let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;
+        self.back[usize::from(code)].map_or(f64::NAN, |c| g.decoded(c, cell))
+    }
 }
 
-/// Orders of a period that have words: p × q, transposed, backwards, xored, turned.
+/// Orders of a period that have words: p × q, transposed, backwards, xored.
 fn formulas(period: usize) -> Vec<(String, f64, Vec<usize>)> {
     let mut all = Vec::new();
     for q in (1..).map(|b| 1usize << b).take_while(|q| 2 * q <= period).filter(|q| period.is_multiple_of(*q)) {
@@ -73,10 +82,6 @@ fn formulas(period: usize) -> Vec<(String, f64, Vec<usize>)> {
     }
     let words = format!("that of the code at {} − x, x the place in every {period} of K", period - 1);
     all.push((words, cost(period), (0..period).map(|x| period - 1 - x).collect()));
-    for by in (1..).map(|b| 1usize << b).take_while(|by| 2 * by < period).flat_map(|by| [by, period - by]) {
-        let words = format!("that of the code at (x + {by}) mod {period}, x the place in every {period} of K");
-        all.push((words, cost(by) + cost(period), (0..period).map(|x| (x + by) % period).collect()));
-    }
     // What stays within a half has a shorter period.
     for m in period / 2..period {
         let words = format!("that of the code at k xor {m}");
@@ -87,8 +92,18 @@ fn formulas(period: usize) -> Vec<(String, f64, Vec<usize>)> {
     all
 }
 
+/// Each place that of one so many further on.
+fn turns(period: usize) -> Vec<(String, f64, Vec<usize>)> {
+    let by = (0..).map(|b| 1usize << b).take_while(|by| 2 * by < period).flat_map(|by| [by, period - by]);
+    by.map(|by| {
+        let words = format!("that of the code at (x + {by}) mod {period}, x the place in every {period} of K");
+        (words, cost(by) + cost(period), (0..period).map(|x| (x + by) % period).collect())
+    })
+    .collect()
+}
+
 /// Bits in words: one, or a run.
-fn bits_in_words(bits: &[u32]) -> String {
+pub fn bits_in_words(bits: &[u32]) -> String {
     match bits {
         [one] => format!("bit {one}"),
         [first, .., last] => format!("bits {first} … {last}"),
@@ -103,13 +118,12 @@ fn mixed((p, g): (Arc<Packed>, Arc<Given>), mask: u16, period: usize, order: Arc
         let other = if padded || base + period <= g.k { base + order[x] } else { k };
         let bits = if other < g.k { p.codes[i * g.k + other] } else { 0 };
         let code = p.codes[i * g.k + k] & !mask | bits & mask;
-        let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;
-        p.back[usize::from(code)].map_or(f64::NAN, |c| g.decoded(c, cell))
+        p.value(&g, code, i, k)
     })
 }
 
 /// Every split of the bits of a product's codes: those from `b` on, or those below, from the places of every order with words.
-fn splits(s: &System, side: Which) -> Vec<Theory> {
+fn splits(s: &System, side: Which, turned: bool) -> Vec<Theory> {
     let g = s.given(side);
     let Some(p) = Packed::of(g).filter(|p| p.bits > 1 && !s.parts.iter().any(|p| p.k.len() != s.k)) else { return Vec::new() };
     // Codes of eight bits are bytes: nothing of them is packed apart.
@@ -120,7 +134,7 @@ fn splits(s: &System, side: Which) -> Vec<Theory> {
     let read = (Arc::new(p), g.clone());
     let mut all = Vec::new();
     for period in PERIODS.into_iter().filter(|p| *p <= g.k) {
-        for (words, bits, order) in formulas(period) {
+        for (words, bits, order) in formulas(period).into_iter().chain(if turned { turns(period) } else { Vec::new() }) {
             let order = Arc::new(order);
             for mask in parts_of(most) {
                 let which: Vec<u32> = (0..most).filter(|x| mask >> x & 1 == 1).collect();
@@ -144,7 +158,7 @@ fn splits(s: &System, side: Which) -> Vec<Theory> {
 }
 
 /// Bits of a code that may be packed apart: those from one on, those below it, each alone.
-fn parts_of(bits: u32) -> Vec<u16> {
+pub fn parts_of(bits: u32) -> Vec<u16> {
     let whole = (1u16 << bits) - 1;
     let mut all: Vec<u16> = (1..bits).flat_map(|b| [whole & !((1 << b) - 1), (1 << b) - 1]).collect();
     for one in (0..bits).map(|b| 1 << b) {
@@ -189,7 +203,7 @@ fn solved(s: &System) -> Option<Theory> {
         periods.into_iter().find_map(|period| Some((period, order(&shown, &p, &moved, (rows, g.k), period)?)))?;
     let mask = moved.iter().fold(0u16, |m, b| m | 1 << b);
     let name = Which::A.name();
-    let formula = formulas(period).into_iter().find(|f| f.2 == order);
+    let formula = formulas(period).into_iter().chain(turns(period)).find(|f| f.2 == order);
     let (words, bits, freedom) = match formula {
         Some((words, bits, _)) => (words, bits, 0),
         None => {

@@ -103,7 +103,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let half = f64::from(1u32 << (bits_of - 1));
     // Nothing lends where no code is negative.
     let units = whole_scales(g);
-    let of_bytes = if units.is_some() { ", times its whole scale of the first level" } else { "" };
+    let of_bytes = if units.is_some() { ", times its whole scale of the first level," } else { "" };
     let codes = Arc::new(Codes { g: g.clone(), half, units });
     let ends = parallel::collect(g.rows, |i| codes.ends(i));
     let (least, most) = ends.into_iter().fold((0.0f64, 0.0f64), |(l, m), (x, y)| (l.min(x), m.max(y)));

@@ -136,3 +136,46 @@ fn finished(s: &System, mut t: Theory, by: &[(Which, Vec<f64>)]) -> Theory {
     }));
     t
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fault::solve::tests::{codes, groups_found, sum};
+    use crate::{Format, QTensor};
+
+    /// A list whose groups are as far apart as whole tiles of their lines, beside codes of one operand that are decoded as the other's format.
+    #[test]
+    fn a_stride_that_is_rounded_down_beside_another_decoder_is_told() {
+        let (m, n, ends) = (22, 18, [20usize, 44, 60]);
+        let start = |e: usize| if e == 0 { 0 } else { ends[e - 1] };
+        let tokens = |e: usize| ends[e] - start(e);
+        let of = |f: Format, rows: usize, seed: usize| -> Vec<QTensor> {
+            let group = |e: usize| {
+                let mut p = codes(f, rows, tokens(e), tokens(e), false, seed + 1000 * e).into_parts();
+                // None that is Inf or NaN in either format.
+                p.codes.iter_mut().filter(|c| **c & 0x7c == 0x7c).for_each(|c| *c &= 0xbf);
+                QTensor::new(p).unwrap()
+            };
+            (0..3).map(group).collect()
+        };
+        let (a, b) = (of(Format::E5m2, m, 171), of(Format::E4m3, n, 172));
+        let list: Vec<f64> = a.iter().flat_map(|q| q.scale_inv().iter().map(|x| f64::from(*x))).collect();
+        let y: Vec<_> = b.iter().map(QTensor::dequantize).collect();
+        let got = |decoder: Format, place: &dyn Fn(usize, usize) -> usize| {
+            groups_found(&a, &b, &ends, |i, j| {
+                let (e, row) = (i / m, i % m);
+                let code = |k: usize| decoder.decode(u32::from(a[e].codes()[row * tokens(e) + k]));
+                sum(tokens(e), |k| code(k) * y[e][[j, k]]) * list[place(e, row)]
+            })
+        };
+        let one = got(Format::E5m2, &|e, row| 16 * e + row);
+        assert_eq!(one.0, "scale_layout:a.index", "{}", one.1);
+        assert!(one.1.contains("read 16 lines on for each group instead of 22 (E = 3 groups of L = 22 lines)"), "{}", one.1);
+        let two = got(Format::E4m3, &|e, row| 16 * e + row);
+        assert!(two.0.contains("scale_layout:a.index") && two.0.contains("bits_reinterpreted:a."), "{two:?}");
+        let words = "read 16 lines on for each group instead of 22";
+        assert!(two.1.contains(words) && two.1.contains("read as e4m3"), "{}", two.1);
+        // Places by no stride.
+        let none = got(Format::E5m2, &|e, row| (e * 31 + row * 17) % 66);
+        assert!(!none.1.contains("lines on for each group"), "{none:?}");
+    }
+}

@@ -9,8 +9,10 @@ use super::linear::Normal;
 use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
-use crate::fault::edit::Which;
+use crate::fault::edit::{self, Which};
+use crate::job::Operand;
 use crate::parallel;
 use std::sync::Arc;
 
@@ -105,8 +107,8 @@ fn thin(s: &System, side: Which, block: usize) -> Option<Theory> {
     let mut few: Vec<usize> = (0..g.rows).collect();
     spread(&mut few, 2 * FIRST);
     let gains = |x: usize, right: usize| {
-        let v = beside(&equations(s, side, x, block, other.rows), right, n)?;
-        v.iter().enumerate().all(|(b, v)| b == right || *v > 0.0).then_some(v)
+        let v = beside(equations(s, side, x, block, other.rows), right, rounding(s, side))?;
+        v.iter().all(|v| *v >= 0.0).then_some(v)
     };
     let right = (0..n).find(|right| few.iter().all(|x| gains(*x, *right).is_some()))?;
     let all: Vec<Vec<f64>> = parallel::every(g.rows, |x| gains(x, right))?;
@@ -119,7 +121,7 @@ fn named(s: &System, side: Which, block: usize, right: usize, all: &[Vec<f64>]) 
     let others = || all.iter().flat_map(|v| (0..n).filter(|b| *b != right).map(|b| v[b]));
     let (low, high) = others().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
     // One number for all, or a sign, is another fault.
-    (low > 0.0 && high > 1.2 * low).then_some(())?;
+    (low >= 0.0 && high > 1.2 * low).then_some(())?;
     let words = format!(
         "the one scale of each row of {name} is looked up again for every {block} of K: right for k = {} … {}, and for the others numbers that are stored \
          nowhere, {low:.2} … {high:.2} of the right ones: other memory, as at the offset of a group where there is only one",
@@ -136,8 +138,15 @@ fn named(s: &System, side: Which, block: usize, right: usize, all: &[Vec<f64>]) 
     Some(t)
 }
 
-/// One element: Σ of the right products of each block, what was written, half the width of what it may have been.
-type Equation = (Vec<f64>, f64, f64);
+/// One element.
+struct Equation {
+    /// Σ of the right products of each block, and of their squares.
+    x: Vec<f64>,
+    squares: Vec<f64>,
+    /// What was written, and half the width of what it may have been.
+    y: f64,
+    half: f64,
+}
 
 fn equations(s: &System, side: Which, line: usize, block: usize, most: usize) -> Vec<Equation> {
     let (g, other) = (s.given(side), s.given(side.other()));
@@ -148,26 +157,39 @@ fn equations(s: &System, side: Which, line: usize, block: usize, most: usize) ->
     let mut rows = Vec::new();
     for y in places {
         let (i, j) = if side == Which::A { (line, y) } else { (y, line) };
-        let (mut x, mut size, mut squares) = (vec![0.0; n], 0.0, 0.0);
+        let (mut x, mut squares, mut size) = (vec![0.0; n], vec![0.0; n], 0.0);
         for (k, (u, v)) in own.iter().zip(&other.values[y * s.k..(y + 1) * s.k]).enumerate() {
             let p = u * v;
-            (x[k / block], size, squares) = (x[k / block] + p, size + p.abs(), squares + p * p);
+            x[k / block] += p;
+            squares[k / block] += p * p;
+            size += p.abs();
         }
-        let Some((written, half)) = s.written(i, j, size) else { continue };
-        // A kernel may round what it dequantizes.
-        rows.push((x, written, half + ROUNDED * f64::sqrt(squares)));
+        if let Some((written, half)) = s.written(i, j, size) {
+            rows.push(Equation { x, squares, y: written, half });
+        }
     }
     rows
 }
 
+/// What a kernel may err by that rounds what it dequantizes to the type of the other operand, of one.
+fn rounding(s: &System, side: Which) -> f64 {
+    let operand = edit::operand(s.scene.evidence.job, side.other());
+    let bf16 = operand.is_some_and(|o| matches!(o.given(), Operand::High(x) if x.dtype() == Format::Bf16));
+    if bf16 { 1.0 / 512.0 } else { ROUNDED }
+}
+
 /// The gains of these equations' blocks. `None`: they contradict each other.
-fn gains_of(rows: &[Equation], n: usize) -> Option<Vec<f64>> {
-    let mut system = Normal::new(n);
-    rows.iter().for_each(|(x, y, half)| system.add(x, *y, 1.0 / (half * half)));
+fn gains_of(rows: &[Equation], rounding: f64) -> Option<Vec<f64>> {
+    let mut system = Normal::new(rows.first()?.x.len());
+    let half = |e: &Equation, gains: &dyn Fn(usize) -> f64| {
+        let squares: f64 = e.squares.iter().enumerate().map(|(b, x)| x * gains(b).powi(2)).sum();
+        e.half + rounding * squares.sqrt()
+    };
+    rows.iter().for_each(|e| system.add(&e.x, e.y, 1.0 / half(e, &|_| 1.0).powi(2)));
     let v = system.solve()?;
-    let fits = |(x, y, half): &Equation| {
-        let sum: f64 = x.iter().zip(&v).map(|(x, v)| x * v).sum();
-        (sum - y).abs() <= 2.0 * half
+    let fits = |e: &Equation| {
+        let sum: f64 = e.x.iter().zip(&v).map(|(x, v)| x * v).sum();
+        (sum - e.y).abs() <= 2.0 * half(e, &|b| v[b])
     };
     rows.iter().all(fits).then_some(v)
 }
@@ -175,18 +197,22 @@ fn gains_of(rows: &[Equation], n: usize) -> Option<Vec<f64>> {
 /// The gains of one line's blocks. `None`: too few equations, or they contradict each other.
 fn line(s: &System, side: Which, line: usize, block: usize, most: usize) -> Option<Vec<f64>> {
     let (rows, n) = (equations(s, side, line, block, most), s.k.div_ceil(block));
-    if rows.len() < 2 * n { None } else { gains_of(&rows, n) }
+    if rows.len() < 2 * n { None } else { gains_of(&rows, rounding(s, side)) }
 }
 
-/// The same where the gain of one block is 1.
-fn beside(rows: &[Equation], right: usize, n: usize) -> Option<Vec<f64>> {
-    let less = |(x, y, half): &Equation| {
-        let others: Vec<f64> = (0..n).filter(|b| *b != right).map(|b| x[b]).collect();
-        (others, y - x[right], *half)
+/// The same where the gain of one block is 1, with more equations than unknowns.
+fn beside(rows: Vec<Equation>, right: usize, rounding: f64) -> Option<Vec<f64>> {
+    (rows.len() >= rows.first()?.x.len()).then_some(())?;
+    let less = |mut e: Equation| {
+        // What the right block rounds to is known no better.
+        e.half += rounding * e.squares.remove(right).sqrt();
+        e.y -= e.x.remove(right);
+        e
     };
-    (rows.len() > n).then_some(())?;
-    let mut v = gains_of(&rows.iter().map(less).collect::<Vec<_>>(), n - 1)?;
+    let mut v = gains_of(&rows.into_iter().map(less).collect::<Vec<_>>(), rounding)?;
     v.insert(right, 1.0);
+    // What is 0 comes out as a little less.
+    v.iter_mut().filter(|v| (-ONE..0.0).contains(*v)).for_each(|v| *v = 0.0);
     Some(v)
 }
 

@@ -12,6 +12,7 @@
 //! Budgets count theories and multiply-adds, never seconds: the answer is the same everywhere.
 
 pub mod address;
+pub mod addresses;
 pub mod after;
 pub mod aligned;
 pub mod atom_strides;
@@ -34,11 +35,9 @@ pub mod clear_count;
 pub mod codes;
 pub mod complete;
 pub mod contents;
-pub mod cross_addresses;
 pub mod crossed;
 pub mod decoded;
 pub mod decoded_ranges;
-pub mod digit_maps;
 pub mod divisors;
 pub mod edge;
 pub mod effective;
@@ -80,22 +79,21 @@ pub mod kept;
 mod kernel_tests;
 pub mod lane_masks;
 pub mod lane_orders;
+pub mod lane_planes;
+pub mod lane_tables;
 pub mod lanes;
 pub mod late_fragments;
 pub mod layouts;
 pub mod leftover;
 pub mod levels;
 pub mod line;
-pub mod line_addresses;
 pub mod line_parts;
-pub mod line_units;
 pub mod linear;
 pub mod maps;
 #[cfg(test)]
 mod mechanism_tests;
 pub mod memo;
 pub mod memory;
-pub mod memory_views;
 pub mod met;
 pub mod met_again;
 pub mod mixed;
@@ -527,7 +525,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 61] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 63] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -586,10 +584,12 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| like(&|| line_parts::theories(s)),
         // Of a whole result: it takes many elements.
         &|| if pairs { k_maps::theories(s) } else { Vec::new() },
-        &|| lane_masks::theories(s),
+        &|| like(&|| lane_masks::theories(s)),
+        &|| lane_planes::theories(s),
+        &|| like(&|| lane_tables::theories(s)),
         &|| strided_tails::theories(s),
-        &|| like(&|| zero_terms::theories(s)),
-        &|| like(&|| line_addresses::theories(s)),
+        &|| zero_terms::theories(s),
+        &|| if unlike && (again || !pairs) { Vec::new() } else { addresses::theories(s, unlike) },
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {

@@ -5,8 +5,8 @@
 //! read:    whole numbers of R bits, one after the other
 //! ```
 
-use super::given::Given;
-use super::lanes::bits_of;
+use super::super::given::Given;
+use super::super::lanes::bits_of;
 use crate::Format;
 use std::sync::Arc;
 

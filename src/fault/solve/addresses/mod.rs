@@ -6,9 +6,13 @@
 //! first(x)  = Σ by · digit of x  +  a step for each expert                      solved: the only places that make all elements of a line
 //! ```
 
-use super::cross_addresses;
-use super::digit_maps::{CANDIDATES, DigitMap, solve};
-use super::line_units::{Memory, Units, What, memories, units};
+mod crossed;
+mod digits;
+mod units;
+mod views;
+
+use self::digits::{CANDIDATES, DigitMap, solve};
+use self::units::{Memory, Units, What, memories, units};
 use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
@@ -18,8 +22,9 @@ use crate::order::Order as _;
 use crate::parallel;
 use std::sync::Arc;
 
-/// Multiply-adds of all memories, of one, and of one whose strides are all asked.
+/// Multiply-adds of all memories, where a result is unlike the right one, of one memory, and of one whose strides are all asked.
 const WORK: usize = 1 << 28;
+const LESS: usize = 1 << 26;
 const EACH_WORK: usize = 1 << 26;
 const STRIDES: usize = 1 << 25;
 /// Elements of a line, the fewest of them, lines that refuse a place along K, and those that tell digits.
@@ -80,16 +85,17 @@ struct Line {
     wrong: bool,
 }
 
-/// Of both operands of a product that sums all of K.
-pub fn theories(s: &System) -> Vec<Theory> {
+/// Of both operands of a product that sums all of K. What has nothing to do with the right result, as where zero points are most of it, is asked less.
+pub fn theories(s: &System, unlike: bool) -> Vec<Theory> {
     if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
-    let found: Vec<Theory> = s.sides().iter().flat_map(|side| of(s, *side)).filter(|t| s.explains(t)).collect();
-    if found.is_empty() { cross_addresses::theories(s) } else { found }
+    let found: Vec<Theory> =
+        s.sides().iter().flat_map(|side| of(s, *side, if unlike { LESS } else { WORK })).filter(|t| s.explains(t)).collect();
+    if found.is_empty() { crossed::theories(s) } else { found }
 }
 
-fn of(s: &System, side: Which) -> Vec<Theory> {
+fn of(s: &System, side: Which, mut work: usize) -> Vec<Theory> {
     let g = s.given(side);
     let memories = memories(g, s.experts(side));
     if memories.is_empty() {
@@ -101,7 +107,7 @@ fn of(s: &System, side: Which) -> Vec<Theory> {
     if first.len() < FIRST || lines.len() < 2 * FIRST {
         return Vec::new();
     }
-    let (mut found, mut work): (Vec<Theory>, usize) = (Vec::new(), WORK);
+    let mut found: Vec<Theory> = Vec::new();
     for long in longs(g.tile.1, s.k) {
         let n = s.k.div_ceil(long);
         for what in [What::Scale, What::Zero, What::Both] {
@@ -324,6 +330,10 @@ pub fn stepped(shifts: &[(usize, i64)], most: usize, starts: &[i64], span: usize
     // Where no other group tells: as they are stored.
     if shifts.is_empty() {
         return Some((0..experts).map(|e| (e * (span / experts.max(1))) as i64).collect());
+    }
+    let is_first = |(e, t): &(usize, i64)| *t == starts[*e] - starts[most];
+    if shifts.iter().all(is_first) {
+        return Some(starts.to_vec());
     }
     by(&|e| e as i64).or_else(|| by(&|e| starts[e]))
 }

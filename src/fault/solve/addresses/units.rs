@@ -7,9 +7,9 @@
 //! both:         p = s, q = s·z or z   c = Σ code·other, d = − Σ other, additive: Σ other
 //! ```
 
-use super::given::Given;
-use super::memory_views::{View, of_scales, of_zeros};
-use super::system::System;
+use super::super::given::Given;
+use super::super::system::System;
+use super::views::{View, of_scales, of_zeros};
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
@@ -158,7 +158,7 @@ pub fn memories(g: &Given, experts: usize) -> Vec<Memory> {
             let from = |at: usize| at / (per * cols) * per * cols + at % per * cols + at % (per * cols) / per;
             Arc::new((0..v.len()).map(|at| v[from(at)]).collect())
         };
-        let words = ", which lie column by column,";
+        let words = ", which lie column by column";
         let turned: Vec<Memory> = (all.iter().filter(|m| m.plain))
             .map(|m| Memory {
                 p: turn(&m.p),

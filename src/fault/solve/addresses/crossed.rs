@@ -7,11 +7,11 @@
 //!
 //! f is solved on the elements of one y by value, and told by digits; then how much further on each other y reads, and that by digits.
 
-use super::digit_maps::{CANDIDATES, DigitMap, Known, solve};
-use super::line_addresses::{address, stepped};
-use super::line_units::{Memory, Units, What, coefficients, memories, units};
-use super::segment::spread;
-use super::system::{System, Theory};
+use super::super::segment::spread;
+use super::super::system::{System, Theory};
+use super::digits::{CANDIDATES, DigitMap, Known, solve};
+use super::units::{Memory, Units, What, coefficients, memories, units};
+use super::{address, stepped};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::parallel;

@@ -4,7 +4,7 @@
 //! place(x) = first + Σ by · (x / from mod size)          one digit: a stride; two: x mod d and x / d; else runs of the bits of x
 //! ```
 
-use super::maps::cost;
+use super::super::maps::cost;
 
 /// Candidates of one index that are looked at, at most.
 pub const CANDIDATES: usize = 16;
