@@ -5,11 +5,14 @@
 //! behind the end:            0; the last; the list of the other operand                S: L padded, or the lines of the other operand
 //! ```
 
+use super::decoded::tables;
 use super::experts::group_scales;
 use super::maps::{self, Kind, cost};
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Which;
+use crate::fault::edit::{Which, operand};
+use crate::job::Operand;
+use crate::{QTensor, Zero};
 use std::sync::Arc;
 
 /// Lines that a list may be padded to.
@@ -34,6 +37,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(finished(s, t, &[(side, ratios(&read, list))]));
         }
     }
+    // Codes of an operand that are decoded as another format's beside it.
+    let read: Vec<Theory> = [Which::A, Which::B].into_iter().flat_map(|side| decoders(s, side)).collect();
+    let both: Vec<Theory> = read.iter().flat_map(|d| all.iter().filter_map(|t| d.with(t))).collect();
+    all.extend(both);
     let [a, b] = &lists;
     let of_b = looks(s.parts.len(), b);
     for (words, bits, read) in looks(s.parts.len(), a) {
@@ -43,6 +50,37 @@ pub fn theories(s: &System) -> Vec<Theory> {
         all.push(finished(s, t, &[(Which::A, ratios(&read, a)), (Which::B, ratios(&other.2, b))]));
     }
     all
+}
+
+/// Codes of groups along K that are decoded as those of another format of as many bits.
+fn decoders(s: &System, side: Which) -> Vec<Theory> {
+    let Some(Operand::Groups(groups)) = operand(s.scene.evidence.job, side).map(Operand::given) else { return Vec::new() };
+    let Some(f) = groups.first().map(QTensor::format).filter(|f| f.is_float()) else { return Vec::new() };
+    let g = s.given(side).clone();
+    if groups.iter().any(|q| !matches!(q.zero(), Zero::None)) || groups.iter().map(QTensor::cols).sum::<usize>() != g.k {
+        return Vec::new();
+    }
+    let Some(scales) = group_scales(s, side).filter(|x| x.iter().all(|x| x.len() == g.rows)) else { return Vec::new() };
+    let mut codes = vec![0u8; g.rows * g.k];
+    let (mut from, mut group) = (0, Vec::with_capacity(g.k));
+    for (e, q) in groups.iter().enumerate() {
+        group.resize(from + q.cols(), e);
+        for (row, some) in q.codes().chunks(q.cols().max(1)).enumerate().take(g.rows) {
+            codes[row * g.k + from..row * g.k + from + some.len()].copy_from_slice(some);
+        }
+        from += q.cols();
+    }
+    let (codes, group, scales, name) = (Arc::new(codes), Arc::new(group), Arc::new(scales), side.name());
+    let others = tables(f).into_iter().filter(|t| t.1 == "read_as" && t.3 <= 1.0);
+    others
+        .map(|(class, variant, words, bits, table)| {
+            let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("codes of {name} ({f}) are {words}"));
+            t.bits = 2.0 + bits;
+            let (codes, group, scales, k_all) = (codes.clone(), group.clone(), scales.clone(), g.k);
+            t.side(side).value = Some(Arc::new(move |i, k| table[usize::from(codes[i * k_all + k])] * scales[group[k]][i]));
+            t
+        })
+        .collect()
 }
 
 /// The scales of all groups, one after the other. Empty, where no group has several.
