@@ -18,6 +18,8 @@ const LOOKS: usize = 4096;
 const COLUMNS: usize = 6;
 /// Half the width of the factor, relative, at most.
 const KNOWN: f64 = 1.0 / 64.0;
+/// The same where one stored number alone is in it.
+const STORED: f64 = 1.0 / 8.0;
 /// How often parts of a K may add a whole bias: those have their own name.
 const TIMES: f64 = 64.0;
 
@@ -29,7 +31,13 @@ pub fn theory(s: &System, add: &mut Add) {
         return;
     }
     let bias = s.bias.clone();
-    let (words, bits, by, fitted) = match stored(s).into_iter().find(|(_, x)| low <= *x && *x <= high) {
+    let mut inside = stored(s).into_iter().filter(|(_, x)| low <= *x && *x <= high);
+    let narrow = |most: f64| high - low <= 2.0 * most * high.abs();
+    let (first, second) = (inside.next(), inside.next());
+    if !narrow(KNOWN) && !(narrow(STORED) && first.is_some() && second.is_none()) {
+        return;
+    }
+    let (words, bits, by, fitted) = match first {
         Some((words, x)) => (format!("the bias is multiplied by {words}, {x:e}"), 6.0, x, false),
         None => {
             let by = roundest(low, high);
@@ -63,10 +71,10 @@ fn range(s: &System) -> Option<(f64, f64)> {
         if !(low <= high) {
             return None;
         }
-        columns[j] |= r <= 0.25 * added.abs();
+        columns[j] |= r <= 0.25 * added.abs().max((added - own).abs());
     }
     let told = columns.iter().filter(|x| **x).count();
-    (told >= COLUMNS.min(s.cols) && high - low <= 2.0 * KNOWN * high.abs()).then_some((low, high))
+    (told >= COLUMNS.min(s.cols)).then_some((low, high))
 }
 
 /// Numbers that are stored, and what may be made of them.

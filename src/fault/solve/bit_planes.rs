@@ -8,6 +8,7 @@
 
 use super::given::Given;
 use super::maps::cost;
+use super::related;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -27,20 +28,22 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone {
         return solved(s).into_iter().collect();
     }
-    s.sides().iter().flat_map(|side| splits(s, *side)).collect()
+    // A plane that is another lane's leaves the other bits: most of the right sums.
+    let turned = !related::is_unlike(s);
+    s.sides().iter().flat_map(|side| splits(s, *side, turned)).collect()
 }
 
 /// Codes as numbers from 0 on, as they are packed: those with a sign from their smallest.
 #[derive(Clone)]
-struct Packed {
-    codes: Vec<u16>,
+pub struct Packed {
+    pub codes: Vec<u16>,
     /// Code of a format for each packed one.
     back: Vec<Option<u8>>,
-    bits: u32,
+    pub bits: u32,
 }
 
 impl Packed {
-    fn of(g: &Given) -> Option<Self> {
+    pub fn of(g: &Given) -> Option<Self> {
         let q = g.q.as_ref()?;
         let n = g.table.len();
         let signed = q.format().is_integer()
@@ -60,6 +63,12 @@ impl Packed {
             }
         }
         Some(Self { codes, back, bits })
+    }
+
+    /// What a packed code is worth at a place of the operand.
+    pub fn value(&self, g: &Given, code: u16, i: usize, k: usize) -> f64 {
+        let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;
+        self.back[usize::from(code)].map_or(f64::NAN, |c| g.decoded(c, cell))
     }
 }
 
@@ -83,8 +92,18 @@ fn formulas(period: usize) -> Vec<(String, f64, Vec<usize>)> {
     all
 }
 
+/// Each place that of one so many further on.
+fn turns(period: usize) -> Vec<(String, f64, Vec<usize>)> {
+    let by = (0..).map(|b| 1usize << b).take_while(|by| 2 * by < period).flat_map(|by| [by, period - by]);
+    by.map(|by| {
+        let words = format!("that of the code at (x + {by}) mod {period}, x the place in every {period} of K");
+        (words, cost(by) + cost(period), (0..period).map(|x| (x + by) % period).collect())
+    })
+    .collect()
+}
+
 /// Bits in words: one, or a run.
-fn bits_in_words(bits: &[u32]) -> String {
+pub fn bits_in_words(bits: &[u32]) -> String {
     match bits {
         [one] => format!("bit {one}"),
         [first, .., last] => format!("bits {first} … {last}"),
@@ -92,19 +111,19 @@ fn bits_in_words(bits: &[u32]) -> String {
     }
 }
 
-/// A code from the bits of its own place and, where `mask` has them, of another.
-fn mixed((p, g): (Arc<Packed>, Arc<Given>), mask: u16, period: usize, order: Arc<Vec<usize>>) -> At {
+/// A code from the bits of its own place and, where `mask` has them, of another. A last period that is short is right, or has 0 behind its end (`padded`).
+fn mixed((p, g): (Arc<Packed>, Arc<Given>), mask: u16, period: usize, order: Arc<Vec<usize>>, padded: bool) -> At {
     Arc::new(move |i, k| {
         let (base, x) = (k / period * period, k % period);
-        let other = if base + period <= g.k { base + order[x] } else { k };
-        let code = p.codes[i * g.k + k] & !mask | p.codes[i * g.k + other] & mask;
-        let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;
-        p.back[usize::from(code)].map_or(f64::NAN, |c| g.decoded(c, cell))
+        let other = if padded || base + period <= g.k { base + order[x] } else { k };
+        let bits = if other < g.k { p.codes[i * g.k + other] } else { 0 };
+        let code = p.codes[i * g.k + k] & !mask | bits & mask;
+        p.value(&g, code, i, k)
     })
 }
 
 /// Every split of the bits of a product's codes: those from `b` on, or those below, from the places of every order with words.
-fn splits(s: &System, side: Which) -> Vec<Theory> {
+fn splits(s: &System, side: Which, turned: bool) -> Vec<Theory> {
     let g = s.given(side);
     let Some(p) = Packed::of(g).filter(|p| p.bits > 1 && !s.parts.iter().any(|p| p.k.len() != s.k)) else { return Vec::new() };
     // Codes of eight bits are bytes: nothing of them is packed apart.
@@ -115,20 +134,36 @@ fn splits(s: &System, side: Which) -> Vec<Theory> {
     let read = (Arc::new(p), g.clone());
     let mut all = Vec::new();
     for period in PERIODS.into_iter().filter(|p| *p <= g.k) {
-        for (words, bits, order) in formulas(period) {
+        for (words, bits, order) in formulas(period).into_iter().chain(if turned { turns(period) } else { Vec::new() }) {
             let order = Arc::new(order);
-            for (b, upper) in (1..most).flat_map(|b| [(b, true), (b, false)]) {
-                let low = (1u16 << b) - 1;
-                let mask = if upper { !low } else { low };
+            for mask in parts_of(most) {
                 let which: Vec<u32> = (0..most).filter(|x| mask >> x & 1 == 1).collect();
                 let words =
                     format!("of the codes of {name}, {} of each is {words}; the other bits are its own", bits_in_words(&which));
                 let words = if which.len() > 1 { words.replace(" of each is that", " of each are those") } else { words };
-                let mut t =
-                    Theory::new(Class::PackPermute, name, format!("{name}.bit_order"), words).bits(6.0 + bits + f64::from(b));
-                t.side(side).value = Some(mixed(read.clone(), mask, period, order.clone()));
-                all.push(t);
+                for padded in if g.k.is_multiple_of(period) { &[false][..] } else { &[false, true] } {
+                    let end = if *padded { format!("; 0 behind K = {}", g.k) } else { String::new() };
+                    let mut t = Theory::new(Class::PackPermute, name, format!("{name}.bit_order"), format!("{words}{end}"));
+                    t.bits = 6.0
+                        + bits
+                        + f64::from(which.len().min(most as usize - which.len()) as u32)
+                        + 0.5 * f64::from(u8::from(*padded));
+                    t.side(side).value = Some(mixed(read.clone(), mask, period, order.clone(), *padded));
+                    all.push(t);
+                }
             }
+        }
+    }
+    all
+}
+
+/// Bits of a code that may be packed apart: those from one on, those below it, each alone.
+pub fn parts_of(bits: u32) -> Vec<u16> {
+    let whole = (1u16 << bits) - 1;
+    let mut all: Vec<u16> = (1..bits).flat_map(|b| [whole & !((1 << b) - 1), (1 << b) - 1]).collect();
+    for one in (0..bits).map(|b| 1 << b) {
+        if !all.contains(&one) {
+            all.push(one);
         }
     }
     all
@@ -168,7 +203,7 @@ fn solved(s: &System) -> Option<Theory> {
         periods.into_iter().find_map(|period| Some((period, order(&shown, &p, &moved, (rows, g.k), period)?)))?;
     let mask = moved.iter().fold(0u16, |m, b| m | 1 << b);
     let name = Which::A.name();
-    let formula = formulas(period).into_iter().find(|f| f.2 == order);
+    let formula = formulas(period).into_iter().chain(turns(period)).find(|f| f.2 == order);
     let (words, bits, freedom) = match formula {
         Some((words, bits, _)) => (words, bits, 0),
         None => {
@@ -183,7 +218,7 @@ fn solved(s: &System) -> Option<Theory> {
     let words = if moved.len() > 1 { words.replace(" of each is that", " of each are those") } else { words };
     let mut t = Theory::new(Class::PackPermute, name, format!("{name}.bit_order"), words).bits(6.0 + bits);
     t.freedom = freedom;
-    t.a.value = Some(mixed((Arc::new(p), g.clone()), mask, period, Arc::new(order)));
+    t.a.value = Some(mixed((Arc::new(p), g.clone()), mask, period, Arc::new(order), false));
     Some(t)
 }
 
@@ -206,8 +241,8 @@ fn order(shown: &[Option<u16>], p: &Packed, bits: &[u32], (rows, k): (usize, usi
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::{Format, Zero};
 
     #[test]
     fn a_bit_that_is_packed_in_another_order_is_told_by_a_product() {
@@ -228,5 +263,31 @@ mod tests {
             "{}",
             got.1
         );
+    }
+
+    #[test]
+    fn a_plane_of_bits_that_a_lane_takes_from_the_next_is_told() {
+        // Three lanes and a half of 32 each: behind the last 0.
+        const K: usize = 224;
+        let (a, b) = (wide(M, K), codes(Format::Uint4, N, K, 32, true, 63));
+        let Zero::Integer(z) = b.zero() else { panic!("whole zero points") };
+        let x = a.to_f64();
+        let of = |from: &dyn Fn(usize) -> usize| {
+            let code = |j: usize, k: usize| {
+                let other = if from(k) < K { b.codes()[j * K + from(k)] } else { 0 };
+                f64::from(b.codes()[j * K + k] & !4 | other & 4)
+            };
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                let weight = |k: usize| (code(j, k) - f64::from(z[j * 7 + k / 32])) * f64::from(b.scale_inv()[j * 7 + k / 32]);
+                sum(K, |k| x[[i, k]] * weight(k))
+            })
+        };
+        let got = of(&|k| k / 64 * 64 + (k + 16) % 64);
+        assert_eq!(got.0, "pack_permute:b.bit_order", "{}", got.1);
+        let words = "bit 2 of each is that of the code at (x + 16) mod 64, x the place in every 64 of K";
+        assert!(got.1.contains(words) && got.1.ends_with("0 behind K = 224"), "{}", got.1);
+        // An order without a formula.
+        let got = of(&|k| k / 64 * 64 + (k % 64 * 11 + 5) % 61);
+        assert!(!got.0.contains("bit_order"), "{got:?}");
     }
 }

@@ -27,6 +27,8 @@ const CHAIN: usize = 256;
 struct Codes {
     g: Arc<Given>,
     half: f64,
+    /// What one of a lane is worth, where it holds codes times whole scales of a first level: over the scale of both.
+    units: Option<Vec<f64>>,
 }
 
 /// One way: which code lends to which.
@@ -39,6 +41,11 @@ struct Lanes {
 }
 
 impl Codes {
+    /// What is lent, in values.
+    fn unit(&self, i: usize, k: usize) -> f64 {
+        self.g.step(i, k) * self.units.as_ref().map_or(1.0, |u| u[self.cell(i, k)])
+    }
+
     fn cell(&self, i: usize, k: usize) -> usize {
         i / self.g.tile.0 * self.g.grid.1 + k / self.g.tile.1
     }
@@ -78,6 +85,13 @@ impl Codes {
     }
 }
 
+/// One over each scale of the first of two levels, where all are whole and some are not 1: what stands in a byte is then their product with a code.
+fn whole_scales(g: &Given) -> Option<Vec<f64>> {
+    let deep = g.deep.as_ref()?.scale_inv();
+    let whole = |x: &f32| x.fract() == 0.0 && (1.0..256.0).contains(x);
+    (deep.iter().all(whole) && deep.iter().any(|x| *x != 1.0)).then(|| deep.iter().map(|x| 1.0 / f64::from(*x)).collect())
+}
+
 /// Theories of the codes of one side: the code `far` behind one that lends is one less, or one more.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -88,7 +102,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let bits_of = q.format().bits();
     let half = f64::from(1u32 << (bits_of - 1));
     // Nothing lends where no code is negative.
-    let codes = Arc::new(Codes { g: g.clone(), half });
+    let units = whole_scales(g);
+    let of_bytes = if units.is_some() { ", times its whole scale of the first level," } else { "" };
+    let codes = Arc::new(Codes { g: g.clone(), half, units });
     let ends = parallel::collect(g.rows, |i| codes.ends(i));
     let (least, most) = ends.into_iter().fold((0.0f64, 0.0f64), |(l, m), (x, y)| (l.min(x), m.max(y)));
     if least >= 0.0 {
@@ -117,7 +133,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             for kept in if turned { &[false, true][..] } else { &[false] } {
                 let end = if *kept { format!(", in {bits_of} bits that wrap") } else { String::new() };
                 let words = format!(
-                    "of {name}, a code is one {less} where the one {far} before it{word} is negative: a {what} reaches the next lane{end}"
+                    "of {name}, a code{of_bytes} is one {less} where the one {far} before it{word} is negative: a {what} reaches the next lane{end}"
                 );
                 let bits =
                     6.0 + cost(far) + cost(every) + f64::from(u8::from(*kept)) + f64::from(u8::from(over == Over::Carry));
@@ -129,7 +145,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                         return right;
                     }
                     let turn = if kept && codes.wraps(over, codes.at(i, k)) { -2.0 * by * half } else { 0.0 };
-                    right + (by + turn) * codes.g.step(i, k)
+                    right + (by + turn) * codes.unit(i, k)
                 }));
                 all.push(t);
             }
@@ -177,7 +193,8 @@ mod tests {
             level: None,
         })
         .unwrap();
-        let codes = Codes { g: std::sync::Arc::new(Given::of(&crate::job::Operand::Quantized(q), &[], None)), half: 8.0 };
+        let codes =
+            Codes { g: std::sync::Arc::new(Given::of(&crate::job::Operand::Quantized(q), &[], None)), half: 8.0, units: None };
         let lent = |every: usize| -> Vec<usize> {
             let lanes = Lanes { over: Over::Borrow, far: 1, every };
             (0..k_all).filter(|k| codes.is_lent_to(lanes, 0, *k)).collect()
@@ -185,6 +202,42 @@ mod tests {
         assert_eq!(lent(1), [1, 2, 3, 7]);
         assert_eq!(lent(2), [1, 7]);
         assert!(codes.wraps(Over::Borrow, -8.0) && !codes.wraps(Over::Borrow, -7.0) && codes.wraps(Over::Carry, 7.0));
+    }
+
+    /// Bytes hold code times whole scale, and zero point times it is taken off four of them at once.
+    #[test]
+    fn a_borrow_between_bytes_of_scaled_codes_is_told() {
+        use crate::quant::Level;
+        let (a, b) = (wide(M, K), codes(Format::Uint4, N, K, 16, true, 9));
+        let Zero::Integer(z) = b.zero().clone() else { panic!("whole zero points") };
+        let mut p = b.into_parts();
+        p.scale_inv = (0..N * 4).map(|x| (1 + x * 5 % 7) as f32).collect();
+        let rows: Vec<f32> = (0..N).map(|j| 0.001 * (3 + j * 11 % 17) as f32).collect();
+        p.level = Some(Level { granularity: Granularity::Row, format: Format::F32, scale_inv: rows.clone(), zero: None });
+        let b = QTensor::new(p).unwrap();
+        let x = a.to_f64();
+        let byte = |j: usize, k: usize| {
+            let cell = j * 4 + k / 16;
+            let of = |c: i32| c * b.scale_inv()[cell] as i32;
+            (of(i32::from(b.codes()[j * K + k])), of(z[cell]))
+        };
+        let of = |lends: bool| {
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                let weight = |k: usize| {
+                    let borrow = (k / 4 * 4..k).fold(0, |lent, k| i32::from(byte(j, k).0 - byte(j, k).1 - lent < 0));
+                    // Two of them, as nothing does.
+                    let lent = if lends { borrow } else { 2 * borrow };
+                    byte(j, k).0 - byte(j, k).1 - lent
+                };
+                sum(K, |k| x[[i, k]] * f64::from(weight(k)) * f64::from(rows[j]))
+            })
+        };
+        let got = of(true);
+        assert_eq!(got.0, "bits_reinterpreted:b.borrow", "{}", got.1);
+        let words =
+            "a code, times its whole scale of the first level, is one less where the one 1 before it of its 4 is negative";
+        assert!(got.1.contains(words), "{}", got.1);
+        assert!(!of(false).0.contains("borrow"));
     }
 
     #[test]

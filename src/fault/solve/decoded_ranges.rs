@@ -1,4 +1,5 @@
-//! Codes that are decoded by another table in a range of K: in the whole tiles of a loop and not in its tail, in the tail alone, or in one half.
+//! Codes that are decoded by another table in a range of K: in the whole tiles of a loop and not in its tail, in the tail alone, or in one half; of one
+//! operand, or of both in the same way.
 //!
 //! ```text
 //! value(i, k) = (T(code) − zero)·scale,  or T(code)·scale without the zero point          k < ⌊K/t⌋·t,  or k ≥ ⌊K/t⌋·t
@@ -18,12 +19,26 @@ const TILES: [usize; 8] = [8, 16, 32, 64, 128, 256, 512, 1024];
 /// Another decoder: class, variant, words, bits, values, and whether zero points are still subtracted.
 type Decoder = (Class, &'static str, String, f64, Arc<Vec<f64>>, bool);
 
-/// Of both operands of a product that sums all of K.
+/// Of each operand of a product that sums all of K, and of both at once where they are of one format.
 pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
-    s.sides().iter().flat_map(|side| of(s, *side)).collect()
+    let mut all: Vec<Theory> = s.sides().iter().flat_map(|side| of(s, *side)).collect();
+    if s.a.q.is_some() && s.b.q.is_some() && s.a.format() == s.b.format() {
+        let both = |a: &Theory| {
+            let same = a.detail.replacen("codes of a ", "codes of b ", 1);
+            let b = all.iter().find(|b| b.operand == "b" && b.detail == same)?;
+            let mut both = a.joined(b)?;
+            both.variant.clone_from(&a.variant);
+            both.detail = a.detail.replacen("codes of a ", "codes of a and of b ", 1);
+            both.bits = a.bits + 2.0;
+            Some(both)
+        };
+        let joined: Vec<Theory> = all.iter().filter(|t| t.operand == "a").filter_map(both).collect();
+        all.extend(joined);
+    }
+    all
 }
 
 fn of(s: &System, side: Which) -> Vec<Theory> {
@@ -102,6 +117,7 @@ pub fn ranges(k: usize) -> Vec<(Range<usize>, String, f64)> {
 #[cfg(test)]
 mod tests {
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::job::Operand;
     use crate::{Format, Zero};
 
     #[test]
@@ -125,5 +141,26 @@ mod tests {
         assert!(got.1.contains(words), "{}", got.1);
         let got = with(&|k| k >= 192);
         assert!(got.1.contains("in the last tile of 64 of K, which is short (k ≥ 192)"), "{} {}", got.0, got.1);
+    }
+
+    #[test]
+    fn a_tail_of_both_operands_that_is_read_without_signs_is_told() {
+        const K: usize = 76;
+        let (a, b) = (codes(Format::Int8, M, K, K, false, 55), codes(Format::Int8, N, K, K, false, 56));
+        let unsigned = |c: u8, k: usize, is: bool| if k >= 64 && is { f64::from(c) } else { f64::from(c as i8) };
+        let of = |of_b: bool| {
+            found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+                let value = |k: usize| unsigned(a.codes()[i * K + k], k, true) * unsigned(b.codes()[j * K + k], k, of_b);
+                sum(K, value) * f64::from(a.scale_inv()[i]) * f64::from(b.scale_inv()[j])
+            })
+        };
+        let got = of(true);
+        assert_eq!(got.0, "bits_reinterpreted:a.read_as", "{}", got.1);
+        let words =
+            "codes of a and of b (int8) are read as unsigned integers in the last tile of 16 of K, which is short (k ≥ 64)";
+        assert!(got.1.contains(words), "{}", got.1);
+        // Of one alone: no word of the other.
+        let got = of(false);
+        assert!(got.0.starts_with("bits_reinterpreted:a.") && !got.1.contains("of a and of b"), "{got:?}");
     }
 }

@@ -122,15 +122,19 @@ impl Given {
             Past::Stage(back) => i * self.k + k - back,
             _ => i * self.k + k,
         };
-        let (Some(q), Past::Next | Past::NextBare | Past::Zero) = (&self.q, past) else {
-            return if past == Past::Zero { 0.0 } else { self.values.get(flat).copied().unwrap_or(0.0) };
+        let (Some(q), Past::Next | Past::NextBare | Past::Zero | Past::ZeroOn) = (&self.q, past) else {
+            return if matches!(past, Past::Zero | Past::ZeroOn) { 0.0 } else { self.values.get(flat).copied().unwrap_or(0.0) };
         };
-        let code = if past == Past::Zero { 0 } else { q.codes().get(flat).copied().unwrap_or(0) };
+        let code = if matches!(past, Past::Zero | Past::ZeroOn) { 0 } else { q.codes().get(flat).copied().unwrap_or(0) };
         if past == Past::NextBare {
             return self.table[usize::from(code)];
         }
-        // The last group of the row.
-        let cell = i / self.tile.0 * self.grid.1 + (k / self.tile.1).min(self.grid.1 - 1);
+        // The last group of the row, or what follows it.
+        let last = if past == Past::ZeroOn { usize::MAX } else { self.grid.1 - 1 };
+        let cell = i / self.tile.0 * self.grid.1 + (k / self.tile.1).min(last);
+        if cell >= self.grid.0 * self.grid.1 {
+            return 0.0;
+        }
         let value = self.decoded(code, cell);
         self.rounded.map_or(value, |f| f64::from(round_to(f, value as f32)))
     }

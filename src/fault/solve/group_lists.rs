@@ -5,11 +5,14 @@
 //! behind the end:            0; the last; the list of the other operand                S: L padded, or the lines of the other operand
 //! ```
 
+use super::decoded::tables;
 use super::experts::group_scales;
 use super::maps::{self, Kind, cost};
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Which;
+use crate::fault::edit::{Which, operand};
+use crate::job::Operand;
+use crate::{QTensor, Zero};
 use std::sync::Arc;
 
 /// Lines that a list may be padded to.
@@ -34,6 +37,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(finished(s, t, &[(side, ratios(&read, list))]));
         }
     }
+    // Codes of an operand that are decoded as another format's beside it.
+    let read: Vec<Theory> = [Which::A, Which::B].into_iter().flat_map(|side| decoders(s, side)).collect();
+    let both: Vec<Theory> = read.iter().flat_map(|d| all.iter().filter_map(|t| d.with(t))).collect();
+    all.extend(both);
     let [a, b] = &lists;
     let of_b = looks(s.parts.len(), b);
     for (words, bits, read) in looks(s.parts.len(), a) {
@@ -43,6 +50,37 @@ pub fn theories(s: &System) -> Vec<Theory> {
         all.push(finished(s, t, &[(Which::A, ratios(&read, a)), (Which::B, ratios(&other.2, b))]));
     }
     all
+}
+
+/// Codes of groups along K that are decoded as those of another format of as many bits.
+fn decoders(s: &System, side: Which) -> Vec<Theory> {
+    let Some(Operand::Groups(groups)) = operand(s.scene.evidence.job, side).map(Operand::given) else { return Vec::new() };
+    let Some(f) = groups.first().map(QTensor::format).filter(|f| f.is_float()) else { return Vec::new() };
+    let g = s.given(side).clone();
+    if groups.iter().any(|q| !matches!(q.zero(), Zero::None)) || groups.iter().map(QTensor::cols).sum::<usize>() != g.k {
+        return Vec::new();
+    }
+    let Some(scales) = group_scales(s, side).filter(|x| x.iter().all(|x| x.len() == g.rows)) else { return Vec::new() };
+    let mut codes = vec![0u8; g.rows * g.k];
+    let (mut from, mut group) = (0, Vec::with_capacity(g.k));
+    for (e, q) in groups.iter().enumerate() {
+        group.resize(from + q.cols(), e);
+        for (row, some) in q.codes().chunks(q.cols().max(1)).enumerate().take(g.rows) {
+            codes[row * g.k + from..row * g.k + from + some.len()].copy_from_slice(some);
+        }
+        from += q.cols();
+    }
+    let (codes, group, scales, name) = (Arc::new(codes), Arc::new(group), Arc::new(scales), side.name());
+    let others = tables(f).into_iter().filter(|t| t.1 == "read_as" && t.3 <= 1.0);
+    others
+        .map(|(class, variant, words, bits, table)| {
+            let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("codes of {name} ({f}) are {words}"));
+            t.bits = 2.0 + bits;
+            let (codes, group, scales, k_all) = (codes.clone(), group.clone(), scales.clone(), g.k);
+            t.side(side).value = Some(Arc::new(move |i, k| table[usize::from(codes[i * k_all + k])] * scales[group[k]][i]));
+            t
+        })
+        .collect()
 }
 
 /// The scales of all groups, one after the other. Empty, where no group has several.
@@ -67,10 +105,19 @@ fn looks(groups: usize, list: &[f64]) -> Vec<Look> {
         };
         all.push((words.to_string(), 4.0 + way.bits, (0..n).map(|f| list[(way.map)(f, 0)]).collect()));
     }
-    for to in PADDED.map(|p| lines.next_multiple_of(p)).into_iter().filter(|to| *to != lines) {
+    let mut strides: Vec<usize> = PADDED.iter().flat_map(|p| [lines.next_multiple_of(*p), lines / p * p]).collect();
+    strides.sort_unstable();
+    strides.dedup();
+    for to in strides.into_iter().filter(|to| *to != lines && *to > 0) {
         let at = |f: usize| list.get(f).copied().unwrap_or(0.0);
-        let words = format!("read {to} lines on for each group instead of {lines}, 0 behind the last");
-        all.push((words, 5.0 + cost(to - lines), (0..n).map(|f| at(f / lines * to + f % lines)).collect()));
+        let words = format!(
+            "read {to} lines on for each group instead of {lines}{}",
+            if to > lines { ", 0 behind the last" } else { "" }
+        );
+        all.push((words, 5.0 + cost(to.abs_diff(lines)), (0..n).map(|f| at(f / lines * to + f % lines)).collect()));
+        if to < lines {
+            continue;
+        }
         let stored = |f: usize| if f % to < lines { list[f / to * lines + f % to] } else { 0.0 };
         let words = format!("read {lines} lines on for each group, though they stand {to} lines apart, 0 between them");
         all.push((words, 5.0 + cost(to - lines), (0..n).map(stored).collect()));
@@ -126,4 +173,47 @@ fn finished(s: &System, mut t: Theory, by: &[(Which, Vec<f64>)]) -> Theory {
         v * by.iter().map(ratio).product::<f64>() + bias.at(i, j)
     }));
     t
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fault::solve::tests::{codes, groups_found, sum};
+    use crate::{Format, QTensor};
+
+    /// A list whose groups are as far apart as whole tiles of their lines, beside codes of one operand that are decoded as the other's format.
+    #[test]
+    fn a_stride_that_is_rounded_down_beside_another_decoder_is_told() {
+        let (m, n, ends) = (22, 18, [20usize, 44, 60]);
+        let start = |e: usize| if e == 0 { 0 } else { ends[e - 1] };
+        let tokens = |e: usize| ends[e] - start(e);
+        let of = |f: Format, rows: usize, seed: usize| -> Vec<QTensor> {
+            let group = |e: usize| {
+                let mut p = codes(f, rows, tokens(e), tokens(e), false, seed + 1000 * e).into_parts();
+                // None that is Inf or NaN in either format.
+                p.codes.iter_mut().filter(|c| **c & 0x7c == 0x7c).for_each(|c| *c &= 0xbf);
+                QTensor::new(p).unwrap()
+            };
+            (0..3).map(group).collect()
+        };
+        let (a, b) = (of(Format::E5m2, m, 171), of(Format::E4m3, n, 172));
+        let list: Vec<f64> = a.iter().flat_map(|q| q.scale_inv().iter().map(|x| f64::from(*x))).collect();
+        let y: Vec<_> = b.iter().map(QTensor::dequantize).collect();
+        let got = |decoder: Format, place: &dyn Fn(usize, usize) -> usize| {
+            groups_found(&a, &b, &ends, |i, j| {
+                let (e, row) = (i / m, i % m);
+                let code = |k: usize| decoder.decode(u32::from(a[e].codes()[row * tokens(e) + k]));
+                sum(tokens(e), |k| code(k) * y[e][[j, k]]) * list[place(e, row)]
+            })
+        };
+        let one = got(Format::E5m2, &|e, row| 16 * e + row);
+        assert_eq!(one.0, "scale_layout:a.index", "{}", one.1);
+        assert!(one.1.contains("read 16 lines on for each group instead of 22 (E = 3 groups of L = 22 lines)"), "{}", one.1);
+        let two = got(Format::E4m3, &|e, row| 16 * e + row);
+        assert!(two.0.contains("scale_layout:a.index") && two.0.contains("bits_reinterpreted:a."), "{two:?}");
+        let words = "read 16 lines on for each group instead of 22";
+        assert!(two.1.contains(words) && two.1.contains("read as e4m3"), "{}", two.1);
+        // Places by no stride.
+        let none = got(Format::E5m2, &|e, row| (e * 31 + row * 17) % 66);
+        assert!(!none.1.contains("lines on for each group"), "{none:?}");
+    }
 }

@@ -12,6 +12,7 @@
 //! Budgets count theories and multiply-adds, never seconds: the answer is the same everywhere.
 
 pub mod address;
+pub mod addresses;
 pub mod after;
 pub mod aligned;
 pub mod atom_strides;
@@ -76,7 +77,10 @@ pub mod k_maps;
 pub mod kept;
 #[cfg(test)]
 mod kernel_tests;
+pub mod lane_masks;
 pub mod lane_orders;
+pub mod lane_planes;
+pub mod lane_tables;
 pub mod lanes;
 pub mod late_fragments;
 pub mod layouts;
@@ -160,6 +164,7 @@ pub mod stale_tile;
 pub mod starts;
 pub mod steps;
 pub mod strayed_parts;
+pub mod strided_tails;
 pub mod sums;
 pub mod system;
 pub mod table;
@@ -182,6 +187,7 @@ pub mod within;
 mod wrong;
 pub mod zero_lanes;
 pub mod zero_sums;
+pub mod zero_terms;
 pub mod zeros;
 
 use self::pairs::{Pairs, pairs_of};
@@ -519,7 +525,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 57] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 63] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -578,6 +584,12 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| like(&|| line_parts::theories(s)),
         // Of a whole result: it takes many elements.
         &|| if pairs { k_maps::theories(s) } else { Vec::new() },
+        &|| like(&|| lane_masks::theories(s)),
+        &|| lane_planes::theories(s),
+        &|| like(&|| lane_tables::theories(s)),
+        &|| strided_tails::theories(s),
+        &|| zero_terms::theories(s),
+        &|| if unlike && (again || !pairs) { Vec::new() } else { addresses::theories(s, unlike) },
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {

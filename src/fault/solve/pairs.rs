@@ -5,7 +5,7 @@
 use super::given::{Given, Side};
 use super::system::{System, Theory};
 use super::theory::shortest_first;
-use super::{KEPT, address, complete, crossed, holds, output, related, row_factors, split, tables_beside, within};
+use super::{KEPT, address, complete, crossed, group_lists, holds, output, related, row_factors, split, tables_beside, within};
 use crate::order::Order as _;
 use crate::parallel;
 
@@ -57,6 +57,7 @@ fn of_system(system: &System, all: &mut Vec<Theory>, fixed: usize) -> Option<Pai
     all.truncate(fixed);
     all.extend(output::factors(system));
     all.extend(address::partial(system));
+    all.extend(group_lists::theories(system));
     // Two regions with a theory each fit many probes: all elements decide before pairs are left out.
     let of_all = |mut found: Vec<Theory>| {
         found.retain(|t| holds(system, t));

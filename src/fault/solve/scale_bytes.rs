@@ -127,6 +127,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         add(Class::GroupBoundary, "scale_rows", words, 3.0 + cost(high), cell);
     }
     all.extend(signed(s, side));
+    all.extend(words_of_bytes(s, side));
     all.extend(bled(s, side));
     all.extend(as_bytes(s, side));
     all.extend(as_numbers(s, side));
@@ -152,6 +153,38 @@ fn signed(s: &System, side: Which) -> Option<Theory> {
     let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_signed"), words).bits(3.0);
     t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
     Some(t)
+}
+
+/// E8M0 bytes that are taken out of a word by a shift to the exponent of an f32, without a mask: the lowest bit of the next byte is the sign.
+fn words_of_bytes(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let (name, tile, (rows, cols), global) = (side.name(), g.tile, g.grid, g.global);
+    let Some(q) = g.q.as_ref().filter(|q| q.scale_format() == Format::E8m0) else { return Vec::new() };
+    // The exponent of a scale is 127 less than its byte.
+    let odd: Vec<bool> = q.scale_inv().iter().map(|x| (x.log2() as i32 + 127) & 1 == 1).collect();
+    let mut all = Vec::new();
+    for (many, along) in [4usize, 2, 8].into_iter().flat_map(|n| [(n, true), (n, false)]) {
+        let next = |at: usize| match along {
+            true => (at % cols % many + 1 < many && at % cols + 1 < cols).then_some(at + 1),
+            false => (at / cols % many + 1 < many && at / cols + 1 < rows).then_some(at + cols),
+        };
+        let turned = |at: usize| next(at).is_some_and(|n| odd[n]);
+        if !(0..odd.len()).any(turned) {
+            continue;
+        }
+        let sign = |at: usize| if turned(at) { -1.0 } else { 1.0 };
+        let read: Vec<f64> = q.scale_inv().iter().enumerate().map(|(at, x)| sign(at) * f64::from(*x) * global).collect();
+        let of = if along { "groups along K" } else { "rows" };
+        let words = format!(
+            "the e8m0 bytes of the scales of {name} lie {many} to a word ({many} {of}), and each is shifted into the exponent of an f32 without a mask: the \
+             lowest bit of the next byte in the word is its sign"
+        );
+        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_word"), words);
+        t.bits = 4.0 + cost(many) + if along { 0.0 } else { 1.0 };
+        t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+        all.push(t);
+    }
+    all
 }
 
 /// Scales that stand column by column in groups of rows, written with the columns there are and read with padded ones, or the other way
@@ -357,7 +390,7 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
 
 #[cfg(test)]
 mod tests {
-    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::fault::solve::tests::{M, N, codes, found, noise, sum, wide};
     use crate::{Format, Zero};
 
     #[test]
@@ -407,6 +440,29 @@ mod tests {
         });
         assert_eq!(got.0, "bits_reinterpreted:b.scale_bits", "{}", got.1);
         assert!(got.1.contains("the bits of the bf16 scales of b are taken for whole numbers"), "{}", got.1);
+    }
+
+    #[test]
+    fn bytes_of_exponents_that_are_not_masked_turn_signs() {
+        let (k_all, a) = (256, wide(M, 256));
+        let mut p = codes(Format::E4m3, N, 256, 32, false, 37).into_parts();
+        let exponent = |x: usize| (6.0 * noise(11 * x + 3)) as i32 - 9;
+        p.scale_format = Format::E8m0;
+        p.scale_inv = (0..N * 8).map(|x| f32::powi(2.0, exponent(x))).collect();
+        let b = crate::QTensor::new(p).unwrap();
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let of = |sign: &dyn Fn(usize, usize) -> f64| {
+            found(&a, &b, None, Format::F32, |i, j, _| sum(k_all, |k| x[[i, k]] * y[[j, k]] * sign(j, k / 32)))
+        };
+        let odd = |at: usize| (exponent(at) + 127) % 2 == 1;
+        let got = of(&|j, c| if c % 4 < 3 && odd(j * 8 + c + 1) { -1.0 } else { 1.0 });
+        assert_eq!(got.0, "bits_reinterpreted:b.scale_word", "{}", got.1);
+        assert!(got.1.contains("lie 4 to a word (4 groups along K)"), "{}", got.1);
+        let got = of(&|j, c| if j % 2 == 0 && odd(j * 8 + c + 8) { -1.0 } else { 1.0 });
+        assert!(got.0 == "bits_reinterpreted:b.scale_word" && got.1.contains("(2 rows)"), "{got:?}");
+        // Signs of other groups than those.
+        let got = of(&|j, c| if noise(8 * j + c) < 0.4 { -1.0 } else { 1.0 });
+        assert!(!got.0.contains("scale_word"), "{got:?}");
     }
 
     /// What is found where weights of uint4 take scale and zero point from this place of the lists, 0 behind their ends.

@@ -127,6 +127,8 @@ fn unmasked(s: &System) -> Vec<Theory> {
         (Past::NextScaled, Past::NextScaled),
         (Past::Next, Past::Zero),
         (Past::Zero, Past::Next),
+        (Past::Next, Past::ZeroOn),
+        (Past::ZeroOn, Past::Next),
         (Past::NextBare, Past::NextBare),
     ]
     .into_iter()
@@ -142,6 +144,8 @@ fn unmasked(s: &System) -> Vec<Theory> {
             // Code 0 is the value 0 where there is no zero point: then nothing is added.
             let nothing = |past, g: &Given| match past {
                 Past::Zero => g.zero.is_none(),
+                // Where the tile ends within the last group nothing follows.
+                Past::ZeroOn => g.zero.is_none() || g.tile.0 > 1 || (g.k + by - 1) / g.tile.1 < g.grid.1,
                 // Values have no scale, and zero points have one.
                 Past::NextBare => g.q.is_none() || g.zero.is_some(),
                 _ => false,
@@ -159,6 +163,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
                 Past::NextGroup(_) => "the start of the same row of the next group".into(),
                 Past::NextBare => "the codes at the start of its next row by a scale of 1, as padding has".into(),
                 Past::Zero => "code 0".into(),
+                Past::ZeroOn => "code 0 by the scales and zero points that follow, of the next row's first groups".into(),
                 Past::Stage(back) => {
                     format!("what the tile still holds of K {} … {}, {back} earlier", s.k - back, s.k + by - back - 1)
                 }
@@ -170,6 +175,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
             );
             let back = |past| if let Past::Stage(d) = past { 2.0 + cost(d / tile) } else { 0.0 };
             let mut t = Theory::new(Class::KTail, "out", "k.unmasked", words).bits(3.0 + cost(tile) + back(a) + back(b));
+            t.bits += if a == Past::ZeroOn || b == Past::ZeroOn { 1.0 } else { 0.0 };
             t.over = Some(over);
             if s.parts.len() > 1 && a == b {
                 let mut apart = t.clone();
@@ -294,8 +300,34 @@ fn corrections(s: &System, side: Which) -> Vec<Theory> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::{Format, Zero};
+
+    /// Codes are masked to 0 behind K, and what they multiply and are multiplied by are not: 0 less its zero point is no zero.
+    #[test]
+    fn a_mask_of_the_codes_alone_is_told() {
+        const K: usize = 104;
+        let (a, b) = (wide(M, K), codes(Format::Uint4, N, K, 16, true, 88));
+        let Zero::Integer(z) = b.zero() else { panic!("whole zero points") };
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let flat: Vec<f64> = x.iter().copied().collect();
+        let of = |cell: &dyn Fn(usize, usize) -> usize| {
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                let weight = |at: usize| z.get(at).map_or(0.0, |z| -f64::from(*z) * f64::from(b.scale_inv()[at]));
+                let on = |k: usize| flat.get(i * K + k).copied().unwrap_or(0.0) * weight(cell(j, k));
+                sum(K, |k| x[[i, k]] * y[[j, k]]) + (K..128).map(on).sum::<f64>()
+            })
+        };
+        let got = of(&|j, k| j * 7 + k / 16);
+        assert_eq!(got.0, "k_tail:k.unmasked", "{}", got.1);
+        assert!(
+            got.1.contains("of a the start of its next row, of b code 0 by the scales and zero points that follow"),
+            "{}",
+            got.1
+        );
+        let got = of(&|j, _| j * 7 + 6);
+        assert!(got.0 == "k_tail:k.unmasked" && got.1.ends_with("of b code 0"), "{got:?}");
+    }
 
     /// The last tile of 32 has 16 of K: values are loaded on, weights are those of the tile before.
     #[test]

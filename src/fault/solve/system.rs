@@ -444,6 +444,9 @@ impl<'s> System<'s> {
             Past::NextGroup(rows) => row + rows >= g.rows,
             _ => row + 1 == g.rows,
         };
+        if t.unseen.as_ref().is_some_and(|of| of(i, j)) {
+            return true;
+        }
         t.over
             .filter(|o| !o.apart)
             .zip(self.lines(i, j))
@@ -535,7 +538,7 @@ impl<'s> System<'s> {
 
     /// Whether `t` says what most wrong elements are, of those where it sums on behind the end of K: what lies in unknown memory may be anything.
     fn is_known(&self, t: &Theory) -> bool {
-        let reads_on = |t: &Theory| t.over.is_some();
+        let reads_on = |t: &Theory| t.over.is_some() || t.unseen.is_some();
         if !reads_on(t) && !t.patch.as_ref().is_some_and(|p| reads_on(&p.1)) {
             return true;
         }

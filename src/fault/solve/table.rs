@@ -163,7 +163,7 @@ fn common(codes: &[usize], right: &[f64], v: &[f64], e: &[f64]) -> Option<f64> {
 }
 
 /// The number of fewest significant bits that is near enough.
-fn plainest(v: f64, within: f64) -> Option<f64> {
+pub fn plainest(v: f64, within: f64) -> Option<f64> {
     if v.abs() <= within {
         return Some(0.0);
     }

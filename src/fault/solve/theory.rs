@@ -19,6 +19,9 @@ pub type Made = Arc<dyn Fn(usize, usize) -> (f64, f64) + Send + Sync>;
 /// Origin of an element of the result.
 pub type From = Arc<dyn Fn(usize, usize) -> Option<(usize, usize)> + Send + Sync>;
 
+/// Whether an element of the result reads what is stored nowhere.
+pub type Unseen = Arc<dyn Fn(usize, usize) -> bool + Send + Sync>;
+
 /// A place in the result, where all theories that have one are told apart from the right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
@@ -64,6 +67,8 @@ pub enum Past {
     NextGroup(usize),
     /// Code 0, dequantized.
     Zero,
+    /// The same, by the scales and zero points that follow in memory: those of the next row's first groups.
+    ZeroOn,
     /// What the same row has so many of K earlier: a stage that nobody loaded again.
     Stage(usize),
 }
@@ -208,6 +213,8 @@ pub struct Theory {
     /// The range of K of each part (gradients of weights).
     pub cut: Option<Arc<Vec<Range<usize>>>>,
     pub region: Option<Arc<Region>>,
+    /// Elements that read memory which nobody knows.
+    pub unseen: Option<Unseen>,
     /// What holds in another region instead.
     pub patch: Option<Arc<Patch>>,
 }
@@ -270,6 +277,7 @@ impl Theory {
             expert: None,
             cut: None,
             region: None,
+            unseen: None,
             patch: None,
         }
     }
@@ -334,6 +342,7 @@ impl Theory {
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
             cut: one(&self.cut, &other.cut)?,
+            unseen: one(&self.unseen, &other.unseen)?,
             region: None,
             patch: None,
         })
