@@ -56,6 +56,7 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
     all.push(change("amax is cut to bf16 before the scale is taken from it", move |x, i, j| cut(x.row(i)[j])));
     all.extend(further((rows, cols), tile));
+    all.extend(turns(cols, tile));
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < width) {
         for first in 0..step {
             let words = format!("amax is over every {} element of a block alone, from element {first} on", nth(step));
@@ -133,6 +134,17 @@ fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec
         let of = move |x: &Tensor, i: usize, j: usize| if j == last { most(x, i, cols - width..cols) } else { x.row(i)[j] };
         all.push(change(words, of));
     }
+    if last < cols && last > 0 {
+        let more = width - (cols - last);
+        let words = format!(
+            "amax of the last, short group of a row also covers columns 0 … {} of the row: its {width} lanes count columns modulo {cols}",
+            more - 1
+        );
+        let of = move |x: &Tensor, i: usize, j: usize| {
+            if j == last { most(x, i, 0..more).max(x.row(i)[j].abs()) } else { x.row(i)[j] }
+        };
+        all.push(change(words, of));
+    }
     let before =
         move |x: &Tensor, i: usize, j: usize| if start(j) { most(x, i, j.saturating_sub(width)..j + 1) } else { x.row(i)[j] };
     all.push(change("amax of a group also covers the group before it", before));
@@ -148,6 +160,35 @@ fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec
     }
     all
 }
+
+/// Groups of a window whose columns take turns: of m groups the p-th sees the columns of equal (c / w) mod m.
+fn turns(cols: usize, (height, width): (usize, usize)) -> Vec<Change> {
+    let across = cols / width.max(1);
+    let windows = (2..=across.min(TURNS)).filter(|m| height == 1 && width > 1 && cols.is_multiple_of(m * width));
+    let runs = |m: usize| {
+        (0..)
+            .map(|p| 1usize << p)
+            .take_while(move |w| *w < width)
+            .filter(move |w| width.is_multiple_of(*w))
+            .map(move |w| (m, w))
+    };
+    windows
+        .flat_map(runs)
+        .map(|(m, w)| {
+            let words = format!(
+                "amax of group p of each {m} in a row is over columns c of equal (c / {w}) mod {m} = p of all their {} columns",
+                m * width
+            );
+            change(words, move |x, i, j| {
+                let (first, p, t) = (j / (m * width) * m * width, j / width % m, j % width);
+                x.row(i)[first + t / w * w * m + p * w + t % w]
+            })
+        })
+        .collect()
+}
+
+/// Groups of such a window, at most.
+const TURNS: usize = 16;
 
 /// Bits that a wrong scale tells: which number it is, or which power of two.
 const SCALE: f64 = 12.0;
