@@ -51,6 +51,7 @@ pub fn is_of_columns(words: &str) -> bool {
 }
 
 /// The few columns that hold what a formula does not make, where it makes all others.
+#[cfg(test)]
 pub fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
     let left: Vec<usize> = wrong.iter().copied().filter(|at| !made[*at]).collect();
     of_left(&left, wrong.len(), cols, actual)
