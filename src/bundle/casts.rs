@@ -314,13 +314,11 @@ impl<'b> Cast<'b> {
             }
             all
         };
-        if is(&over(&|_, v| v)) {
-            return Some((Class::AmaxScope, "out.signed", "amax is the largest value, not the largest magnitude".into()));
-        }
-        if is(&over(&|_, v| -v)) {
-            return Some((Class::AmaxScope, "out.signed", "amax is that of the negative values alone".into()));
-        }
         let (rows, cols) = (self.x.rows(), self.x.cols());
+        let by_sign = |sees: &dyn Fn(usize, f64) -> f64| is(&over(&|at, v| sees(at % cols, v)));
+        if let Some(words) = chosen::signed(&by_sign) {
+            return Some((Class::AmaxScope, "out.signed", words));
+        }
         if rows == cols && self.grid == (rows, 1) {
             let mut of = vec![0.0f64; cols];
             self.x.data().iter().enumerate().for_each(|(at, v)| of[at % cols] = of[at % cols].max(f64::from(v.abs())));

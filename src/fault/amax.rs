@@ -56,7 +56,6 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
     all.push(change("amax is cut to bf16 before the scale is taken from it", move |x, i, j| cut(x.row(i)[j])));
     all.extend(further((rows, cols), tile));
-    all.extend(turns(cols, tile));
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < width) {
         for first in 0..step {
             let words = format!("amax is over every {} element of a block alone, from element {first} on", nth(step));
@@ -209,13 +208,20 @@ pub fn over(scene: &Scene) -> Option<String> {
     let all = changes((x.rows(), x.cols()), tile);
     let need = NEED + (all.len() as f64).log2();
     // Whether its scales are these; refused by the first rows where blocks of one row do not know the others.
-    let is = |c: &Change| {
+    let is_by = |c: &Change, need: f64| {
         let seen = seen_by(x, c);
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
+    let is = |c: &Change| is_by(c, need);
     let all = telling(all, x, q, actual, right);
     let asked = all.len().min(most);
     if let Some(found) = all[..asked].iter().find(|c| is(c)) {
+        return Some(found.words.clone());
+    }
+    let rare = turns(x.cols(), tile);
+    let need_of_rare = need + (rare.len().max(1) as f64).log2();
+    let rare = telling(rare, x, q, actual, right);
+    if let Some(found) = rare.iter().take(most.saturating_sub(asked)).find(|c| is_by(c, need_of_rare)) {
         return Some(found.words.clone());
     }
     // In some rows of blocks alone, where the others are right: a warp of several, a tile.

@@ -131,7 +131,7 @@ impl Way16 {
                     for (one_pass, square) in passes.iter().flat_map(|p| both.map(|s| (*p, s))) {
                         for by in [By::Wide, By::Rsqrt, By::Root, By::Reciprocal] {
                             for centered in [Centered::Nowhere, Centered::Result, Centered::Both] {
-                                if centered != Centered::Nowhere && !layer || centered == Centered::Both && one_pass {
+                                if centered != Centered::Nowhere && !layer || centered == Centered::Both && (one_pass || shared) {
                                     continue;
                                 }
                                 // In one pass without roundings the variance is the same.
@@ -193,7 +193,9 @@ impl Way16 {
         let at = i * norm.gamma.len() + j;
         let actual = norm.actual[at];
         let (low, high) = (norm.cell)(at);
-        let slack = 4.0 * NEAR * (product.abs() + b.abs() + 0.01 * (norm.gamma[j] * m * d).abs());
+        let by = if self.by == By::Root { 1.0 / d } else { d };
+        let shift = if by.is_finite() { 0.01 * (norm.gamma[j] * m * by).abs() } else { 0.0 };
+        let slack = 4.0 * NEAR * (product.abs() + b.abs() + shift);
         let is = |y: f64| {
             if !y.is_finite() || !actual.is_finite() {
                 return y == actual || y.is_nan() && actual.is_nan();
@@ -309,7 +311,9 @@ pub fn explain(norm: &Norm) -> Option<String> {
         let both = [false, true];
         let all = both.into_iter().flat_map(move |normal| both.map(|product| (normal, product)));
         let stored: &[bool] = if cut { &[true, false] } else { &[false] };
-        all.flat_map(move |(normal, product)| stored.iter().map(move |cut| Last { normal, product, cut: *cut }))
+        // A product that is cut is stored as it is.
+        let all = all.flat_map(move |(normal, product)| stored.iter().map(move |cut| Last { normal, product, cut: *cut }));
+        all.filter(|last| !(last.product && last.cut))
     };
     let mut sums = Made::default();
     let mut to = None;

@@ -176,8 +176,8 @@ mod tests {
     use super::*;
     use crate::op::Op;
 
-    /// Rows of 96 by the window from `a` to `b` within every `block` rows, divided by `c`. Behind the last row stand zeros.
-    fn said(op: Op, (a, b): (isize, isize), block: usize, c: f64) -> String {
+    /// Rows of 96 by the window from `a` to `b` within every `block` rows, divided by `c`, or by as many as it has. Behind the last row stand zeros.
+    fn said(op: Op, (a, b): (isize, isize), block: usize, c: Option<f64>) -> String {
         let rows = rows();
         let layer = op == Op::Layernorm;
         let made = |rows: &[Vec<f64>], i: usize, j: usize| {
@@ -186,6 +186,7 @@ mod tests {
             let at = |k: isize| rows.get((k / n) as usize).map_or(0.0, |x| x[(k % n) as usize]);
             let s = i as isize * n;
             let x: Vec<f64> = ((s + a).max(first)..(s + b).min(last)).map(at).collect();
+            let c = c.unwrap_or(x.len() as f64);
             let m = if layer { x.iter().sum::<f64>() / c } else { 0.0 };
             let v = x.iter().map(|x| (x - m).powi(2)).sum::<f64>() / c;
             (rows[i][j] - m) / (v + EPS).sqrt() * gamma(j) + if layer { beta(j) } else { 0.0 }
@@ -196,26 +197,26 @@ mod tests {
     #[test]
     fn windows_that_leave_their_row_are_named() {
         assert_eq!(
-            said(Op::Layernorm, (0, 117), 24, 96.0),
+            said(Op::Layernorm, (0, 117), 24, Some(96.0)),
             "mean and variance also take the first 21 elements of the next row, divided by 96"
         );
         assert_eq!(
-            said(Op::Layernorm, (0, 128), 8, 96.0),
+            said(Op::Layernorm, (0, 128), 8, Some(96.0)),
             "mean and variance also take the first 32 elements of the next row, divided by 96; it does not leave its 8 rows"
         );
         assert_eq!(
-            said(Op::Layernorm, (-5, 96), 6, 101.0),
+            said(Op::Layernorm, (-5, 96), 6, None),
             "mean and variance also take the last 5 elements of the row before, divided by 101; it does not leave its 6 rows"
         );
         assert_eq!(
-            said(Op::Rmsnorm, (7, 139), 24, 132.0),
+            said(Op::Rmsnorm, (7, 139), 24, None),
             "the mean square is that of elements 7 … 138 from the start of the row in memory, divided by 132"
         );
     }
 
     #[test]
     fn another_number_under_the_sum_is_no_window() {
-        assert_eq!(said(Op::Layernorm, (0, 96), 24, 96.0), "", "a right one");
-        assert_eq!(said(Op::Layernorm, (0, 117), 24, 57.3), "", "divided by nobody's number");
+        assert_eq!(said(Op::Layernorm, (0, 96), 24, Some(96.0)), "", "a right one");
+        assert_eq!(said(Op::Layernorm, (0, 117), 24, Some(57.3)), "", "divided by nobody's number");
     }
 }

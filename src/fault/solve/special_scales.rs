@@ -1,14 +1,12 @@
-//! Codes and scales that are no numbers, read as others: a NaN as Inf or as the number that its bits go on to, an Inf as the largest number or as NaN.
+//! Scales that are NaN, read as Inf or as a number: an exponent of 8 bits that is shifted into a float without a case for its last one.
 //!
 //! ```text
-//! scale of a block is NaN:   (Σ_{k in block} a·b) · Inf  =  ±Inf, NaN where the block sums to 0       or · 2^128, · 1, · 0
-//! code is NaN or Inf:        table[code] = Inf, NaN, 0, the largest number, or twice the number whose exponent is one less
+//! (Σ_{k in block} a·b) · Inf  =  ±Inf, NaN where the block sums to 0          or · 2^128, · 2^127, · 1, · 0
 //! ```
-//! Asked only where an operand has such a code or scale.
+//! Asked only where an operand has such a scale.
 
 use super::given::Given;
 use super::system::{System, Theory};
-use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone {
         return Vec::new();
     }
-    [Which::A, Which::B].into_iter().flat_map(|side| scales(s, side).into_iter().chain(codes(s, side))).collect()
+    [Which::A, Which::B].into_iter().flat_map(|side| scales(s, side)).collect()
 }
 
 /// Scales that are NaN.
@@ -96,84 +94,11 @@ fn of_blocks(s: &System, side: Which, is_nan: &[bool]) -> super::system::Finish 
     })
 }
 
-/// How a code that is no number is read, in words, and the number.
-type Reading = (&'static str, f64);
-
-/// Codes that are NaN or Inf.
-fn codes(s: &System, side: Which) -> Vec<Theory> {
-    let (g, name) = (s.given(side), side.name());
-    let Some(q) = g.q.as_ref() else { return Vec::new() };
-    let mut used = vec![false; g.table.len()];
-    q.codes().iter().for_each(|c| used[usize::from(*c)] = true);
-    let has = |is: fn(f64) -> bool| (0..used.len()).any(|c| used[c] && is(g.table[c]));
-    let (nan, inf) = (has(f64::is_nan), has(f64::is_infinite));
-    if !nan && !inf {
-        return Vec::new();
-    }
-    let f = q.format();
-    let top = f.max_finite();
-    let keep: Reading = ("", f64::NAN);
-    let goes_on: Reading = ("the number that its bits go on to", f64::NAN);
-    let some = |is: bool, all: &[Reading]| if is { all.to_vec() } else { vec![keep] };
-    let of_nan = some(nan, &[keep, goes_on, ("Inf", f64::INFINITY), ("the largest number", top), ("0", 0.0)]);
-    let of_inf = some(inf, &[keep, goes_on, ("the largest number", top), ("NaN", f64::NAN), ("0", 0.0)]);
-    let read = |c: usize, (words, number): Reading| match words {
-        "" => g.table[c],
-        _ if words == goes_on.0 => further(f, c as u32),
-        _ => number.abs() * if c as u32 & f.sign_bit() != 0 { -1.0 } else { 1.0 },
-    };
-    let mut all = Vec::new();
-    for (n, i) in of_nan.iter().flat_map(|n| of_inf.iter().map(move |i| (n, i))) {
-        if n.0.is_empty() && i.0.is_empty() {
-            continue;
-        }
-        let table: Vec<f64> = (0..g.table.len())
-            .map(|c| match g.table[c] {
-                x if x.is_nan() => read(c, *n),
-                x if x.is_infinite() => read(c, *i),
-                x => x,
-            })
-            .collect();
-        let parts: Vec<String> = [("NaN", n), ("Inf", i)]
-            .into_iter()
-            .filter(|(_, r)| !r.0.is_empty())
-            .map(|(code, r)| format!("{code} as {}", shown(r, goes_on, &table, &used, &g.table, code)))
-            .collect();
-        let words = format!("codes of {name} in {f} are read otherwise where they are no numbers: {}", parts.join(", "));
-        let bits = if parts.len() == 1 { 4.0 } else { 7.0 };
-        let mut t = Theory::new(Class::CodecEdge, name, format!("{name}.special_code"), words).bits(bits);
-        t.side(side).table = Some(Arc::new(table));
-        all.push(t);
-    }
-    all
-}
-
-/// A reading, with the numbers where they are not said yet.
-fn shown(r: &Reading, goes_on: Reading, table: &[f64], used: &[bool], right: &[f64], code: &str) -> String {
-    if r.0 != goes_on.0 {
-        return r.0.into();
-    }
-    let is = |c: &usize| used[*c] && if code == "NaN" { right[*c].is_nan() } else { right[*c].is_infinite() };
-    let mut numbers: Vec<f64> = (0..table.len()).filter(is).map(|c| table[c].abs()).collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.dedup();
-    let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
-    format!("{} ({})", r.0, numbers.join(", "))
-}
-
-/// The number that a code of the largest exponent would be, were it one like all others. A code of no magnitude is 0.
-fn further(f: Format, code: u32) -> f64 {
-    let one = 1 << f.spec().mantissa;
-    let magnitude = code & !f.sign_bit();
-    if magnitude < one { 0.0 } else { 2.0 * f.decode(code - one) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::{M, N, codes, found, sum};
-    use super::*;
-    use crate::QTensor;
     use crate::job::Operand;
+    use crate::{Format, QTensor};
 
     const K: usize = 128;
 
@@ -212,34 +137,5 @@ mod tests {
         assert!(got.1.ends_with("are read as 1"), "{}", got.1);
         let got = by(0.37);
         assert!(!got.0.contains("special"), "a number of nobody's: {} {}", got.0, got.1);
-    }
-
-    #[test]
-    fn codes_that_are_no_numbers_and_read_as_others_are_told() {
-        for (format, nan, special) in [(Format::E4m3, 0x7fu8, 480.0), (Format::E5m2, 0x7c, 65536.0)] {
-            let mut parts = codes(format, N, K, 32, false, 31).into_parts();
-            parts.codes.iter_mut().for_each(|c| *c &= 0xbf);
-            for at in [2 * K + 5, 11 * K + 70] {
-                parts.codes[at] = nan;
-            }
-            let b = QTensor::new(parts).unwrap();
-            let a = super::super::tests::wide(M, K);
-            let (x, y) = (a.to_f64(), b.clone());
-            let by = |special: f64| {
-                found(&a, &b, None, Format::F32, |i, j, _| {
-                    sum(K, |k| {
-                        let c = code(&y, j * K + k);
-                        x[[i, k]] * if c.is_finite() { c } else { special } * f64::from(y.scale_inv()[j * 4 + k / 32])
-                    })
-                })
-            };
-            let got = by(special);
-            assert_eq!(got.0, "codec_edge:b.special_code", "{format}: {}", got.1);
-            assert!(got.1.contains(&format!("as the number that its bits go on to ({special})")), "{}", got.1);
-            let got = by(format.max_finite());
-            assert!(got.0 == "codec_edge:b.special_code" && got.1.ends_with("as the largest number"), "{} {}", got.0, got.1);
-            let got = by(1.3 * special);
-            assert!(!got.0.contains("special"), "a number of nobody's: {} {}", got.0, got.1);
-        }
     }
 }
