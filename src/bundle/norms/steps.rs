@@ -131,7 +131,8 @@ impl Way16 {
                     for (one_pass, square) in passes.iter().flat_map(|p| both.map(|s| (*p, s))) {
                         for by in [By::Wide, By::Rsqrt, By::Root, By::Reciprocal] {
                             for centered in [Centered::Nowhere, Centered::Result, Centered::Both] {
-                                if centered != Centered::Nowhere && !layer || centered == Centered::Both && (one_pass || shared) {
+                                if centered != Centered::Nowhere && !layer || centered == Centered::Both && (one_pass || shared)
+                                {
                                     continue;
                                 }
                                 // In one pass without roundings the variance is the same.
@@ -188,14 +189,13 @@ impl Way16 {
         let to = self.to;
         let x = to.or(self.centered != Centered::Nowhere, norm.rows[i][j] - m);
         let y = to.or(last.normal, if self.by == By::Root { x / d } else { x * d });
-        let product = y * to.or(last.product, norm.gamma[j]);
-        let b = norm.beta[j];
+        let (gamma, b) = (norm.gamma[j], norm.beta[j]);
         let at = i * norm.gamma.len() + j;
         let actual = norm.actual[at];
         let (low, high) = (norm.cell)(at);
         let by = if self.by == By::Root { 1.0 / d } else { d };
-        let shift = if by.is_finite() { 0.01 * (norm.gamma[j] * m * by).abs() } else { 0.0 };
-        let slack = 4.0 * NEAR * (product.abs() + b.abs() + shift);
+        let shift = if by.is_finite() { 0.01 * (gamma * m * by).abs() } else { 0.0 };
+        let slack = 4.0 * NEAR * ((y * gamma).abs() + b.abs() + shift);
         let is = |y: f64| {
             if !y.is_finite() || !actual.is_finite() {
                 return y == actual || y.is_nan() && actual.is_nan();
@@ -209,12 +209,14 @@ impl Way16 {
             };
             low - slack <= y && y <= high + slack
         };
-        // A product and a sum are two roundings or one.
-        if last.product && norm.layer() {
-            is(to.of(to.of(product) + b)) || is(to.of(product + b))
-        } else {
-            is(to.or(last.product, product) + b)
+        if !last.product {
+            return is(y * gamma + b);
         }
+        // Gamma is multiplied as it is, or rounded first; a product and a sum are two roundings or one.
+        [gamma, to.of(gamma)].iter().any(|g| {
+            let product = y * g;
+            if norm.layer() { is(to.of(to.of(product) + b)) || is(to.of(product + b)) } else { is(to.of(product)) }
+        })
     }
 
     fn words(&self, norm: &Norm, last: Last) -> String {
@@ -225,7 +227,7 @@ impl Way16 {
             if layer && self.one_pass { "the variance E[x²] − μ²".to_string() } else { format!("the {moment}") };
         let every = matches!(self.sums, Sums::Narrow(_))
             && (self.mean || !layer)
-            && self.variance
+            && (self.variance || self.square)
             && self.by != By::Wide
             && last.normal;
         let root = match self.by {

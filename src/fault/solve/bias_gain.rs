@@ -147,7 +147,7 @@ mod tests {
     fn of_several_stored_numbers_the_nearest_is_told() {
         let all = || [("a", 0.25), ("b", 0.261), ("c", 0.2605), ("d", 0.2605)].map(|(w, x)| (w.to_string(), x)).to_vec();
         let of = |low: f64, high: f64| super::nearest(all(), (low, high)).map(|x| x.0);
-        assert_eq!(of(0.249, 0.2618).as_deref(), Some("a"));
+        assert_eq!(of(0.248, 0.2606).as_deref(), Some("a"));
         assert_eq!(of(0.259, 0.2618).as_deref(), Some("c"), "the first of equal ones");
         assert_eq!(of(0.262, 0.27), None);
     }
