@@ -73,15 +73,15 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
         Some(ranges) => {
             let scales = cast.scales(ranges).or_else(|| cast.part_global(ranges));
             let scales = scales.or_else(|| cast.not_rounded(bundle, ranges)).or_else(|| cast.with_eps(ranges));
-            scales.or_else(|| cast.decoded_otherwise(ranges)).or_else(|| cast.of_other_axis(ranges))
+            let scales = scales.or_else(|| cast.decoded_otherwise(ranges)).or_else(|| cast.of_other_axis(ranges));
+            scales.or_else(|| cast.by_exponent())
         }
         None => {
             let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.signs()).or_else(|| cast.strided());
-            made.or_else(|| cast.pitched())
-                .or_else(|| cast.cut())
+            made.or_else(|| cast.pitched().or_else(|| cast.cut()))
                 .or_else(|| cast.flat())
                 .or_else(|| cast.flat_blocks())
-                .or_else(|| cast.in_parts())
+                .or_else(|| cast.by_exponent().or_else(|| cast.interleaved()).or_else(|| cast.in_parts()))
                 .or_else(|| cast.in_passes())
                 .or_else(|| cast.of_neighbours_values())
                 .or_else(|| cast.of_one_vector())
@@ -294,7 +294,7 @@ impl<'b> Cast<'b> {
     }
 
     /// Codes of the scales stored, which are not those of the values: what their amax was taken over.
-    fn chosen(&self, ranges: &[Range]) -> Option<Named> {
+    pub fn chosen(&self, ranges: &[Range]) -> Option<Named> {
         let max = self.q.format().max_finite();
         let known: Vec<usize> = (0..ranges.len()).filter(|g| self.amax[*g] > 0.0).collect();
         let used: Vec<f64> = self.stored.iter().map(|s| s * max).collect();
@@ -314,13 +314,11 @@ impl<'b> Cast<'b> {
             }
             all
         };
-        if is(&over(&|_, v| v)) {
-            return Some((Class::AmaxScope, "out.signed", "amax is the largest value, not the largest magnitude".into()));
-        }
-        if is(&over(&|_, v| -v)) {
-            return Some((Class::AmaxScope, "out.signed", "amax is that of the negative values alone".into()));
-        }
         let (rows, cols) = (self.x.rows(), self.x.cols());
+        let by_sign = |sees: &dyn Fn(usize, f64) -> f64| is(&over(&|at, v| sees(at % cols, v)));
+        if let Some(words) = chosen::signed(&by_sign) {
+            return Some((Class::AmaxScope, "out.signed", words));
+        }
         if rows == cols && self.grid == (rows, 1) {
             let mut of = vec![0.0f64; cols];
             self.x.data().iter().enumerate().for_each(|(at, v)| of[at % cols] = of[at % cols].max(f64::from(v.abs())));
@@ -355,7 +353,8 @@ impl<'b> Cast<'b> {
             .into_iter()
             .find(|w| known.iter().all(|g| near(used[*g], self.amax[(w.map)(g / grid_cols, g % grid_cols)])));
         let Some(way) = way else {
-            if let Some(words) = amax_ahead::explain(self.x, self.tile, &used, &self.amax) {
+            let ahead = amax_ahead::explain(self.x, self.tile, &used, &self.amax);
+            if let Some(words) = ahead.or_else(|| amax_ahead::wrapped(self.x, self.tile, &used, &self.amax)) {
                 return Some((Class::AmaxScope, "out.amax_over", words));
             }
             let (words, race) = chosen::misses(&used, &self.lanes())?;

@@ -62,6 +62,32 @@ pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
         .then(|| "the amax of each row is carried into the next row".into())
 }
 
+/// Columns of a vector whose signs may not be taken off.
+const VECTORS: [usize; 2] = [2, 4];
+
+/// Whose sign is not taken off before the largest is taken: all values', or those of some columns of each vector; or whether the negative ones alone are
+/// seen. `is`: whether all groups have the largest of what is seen of their values, by the column.
+pub fn signed(is: &dyn Fn(&dyn Fn(usize, f64) -> f64) -> bool) -> Option<String> {
+    if is(&|_, v| v) {
+        return Some("amax is the largest value, not the largest magnitude".into());
+    }
+    if is(&|_, v| -v) {
+        return Some("amax is that of the negative values alone".into());
+    }
+    VECTORS.into_iter().find_map(|n| {
+        let some = (1usize..(1 << n) - 1).find(|lanes| is(&|c, v| if lanes >> (c % n) & 1 == 1 { v } else { v.abs() }))?;
+        let which = match (n, some) {
+            (2, 1) => "even columns: of each pair the sign of one is not taken off".into(),
+            (2, _) => "odd columns: of each pair the sign of one is not taken off".into(),
+            _ => {
+                let lanes: Vec<String> = (0..n).filter(|lane| some >> lane & 1 == 1).map(|lane| lane.to_string()).collect();
+                format!("columns {} of each {n}: their sign is not taken off", lanes.join(", "))
+            }
+        };
+        Some(format!("amax does not see negative values in {which}"))
+    })
+}
+
 /// Groups whose largest magnitude misses some of their elements: `used` of each group, the magnitudes of its elements by lane. The words, and
 /// whether other groups have these lanes.
 pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, bool)> {
@@ -274,5 +300,23 @@ mod tests {
         assert_eq!(of(&[1.0, 1.0, 0.75], &[0.5, 0.25, 0.75]), None, "one below it is as it should be");
         assert_eq!(of(&[1.0, 1.0, 2.0], &[0.5, 3.0, 2.0]), None, "neither the least nor the most");
         assert_eq!(of(&[1.0, 1.5, 2.0], &[0.5, 0.25, 2.0]), None, "two numbers");
+    }
+
+    #[test]
+    fn columns_whose_sign_is_not_taken_off_are_told() {
+        let number = |g: usize, c: usize| ((g * 7919 + c * 131 + g * c * 17) % 1009) as f64 / 500.0 - 1.0;
+        let most = |g: usize, sees: &dyn Fn(usize, f64) -> f64| {
+            (0..32).map(|c| sees(c, number(g, c))).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let said = |kernel: &dyn Fn(usize, f64) -> f64| signed(&|sees| (0..24).all(|g| most(g, kernel) == most(g, sees)));
+        let lanes = |of: fn(usize) -> bool| move |c: usize, v: f64| if of(c) { v } else { v.abs() };
+        assert_eq!(said(&|_, v| v).as_deref(), Some("amax is the largest value, not the largest magnitude"));
+        assert_eq!(said(&|_, v| -v).as_deref(), Some("amax is that of the negative values alone"));
+        let even = said(&lanes(|c| c % 2 == 0)).unwrap();
+        assert!(even.starts_with("amax does not see negative values in even columns"), "{even}");
+        let some = said(&lanes(|c| c % 4 == 1 || c % 4 == 2)).unwrap();
+        assert!(some.starts_with("amax does not see negative values in columns 1, 2 of each 4"), "{some}");
+        assert_eq!(said(&lanes(|c| c % 3 == 0)), None);
+        assert_eq!(said(&|_, v| v.abs().min(0.9)), None);
     }
 }

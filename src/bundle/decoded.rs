@@ -8,8 +8,8 @@
 
 use super::assay::Answer;
 use super::{
-    Bundle, bit_layouts, cut_scales, decoded_words, misread_groups, over_places, packed_scales, scale_steps, struct_strides,
-    swizzled, widened, zero_index,
+    Bundle, bit_layouts, cut_scales, decoded_words, misread_groups, over_places, packed_scales, scale_offset, scale_steps,
+    struct_strides, swizzled, widened, zero_index,
 };
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
@@ -367,6 +367,9 @@ impl Decoded<'_> {
         }
         let solved: Vec<Option<(f64, f64)>> = groups.iter().map(|e| (e.finite > 0).then_some((e.low, e.high))).collect();
         if let Some(found) = packed_scales::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>(), grid.1) {
+            return Some(found);
+        }
+        if let Some(found) = scale_offset::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>()) {
             return Some(found);
         }
         if let Some(found) = over_places::explain(self.q, grid, &known, &holds) {

@@ -229,7 +229,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let found = by_elements(&masks, &words, cols, (step == 1).then_some(&part.actual[..]));
     let found = found.map(|found| {
         let columns = || {
-            let n = (1..words.len()).find(|n| found.starts_with(words[*n]) && found.ends_with(ELSE) && op.is_norm())?;
+            let n =
+                (1..words.len()).find(|n| found.starts_with(words[*n]) && left_over::is_of_columns(&found) && op.is_norm())?;
             let (ones, zeros) = (vec![1.0; cols], vec![0.0; cols]);
             let row = |i: &usize| {
                 rest[n - 1].row(&At { rows: &rows, i: *i, gamma: &ones, beta: &zeros, eps: f64::from(params.eps), cols })
@@ -407,41 +408,20 @@ fn by_elements(masks: &[Mask], words: &[&str], cols: usize, whole: Option<&[f64]
     (wrong.len() >= LEAST).then_some(())?;
     let share = |m: &Mask| wrong.iter().filter(|at| m[**at]).count() as f64 / wrong.len() as f64;
     let makes: Vec<usize> = (1..masks.len()).filter(|n| share(&masks[*n]) > SHARE).collect();
-    let n = *makes.iter().find(|n| masks[**n].iter().all(|m| *m)).or(makes.first())?;
+    // Else the first, but where another leaves far fewer of them.
+    let missed = |n: usize| wrong.iter().filter(|at| !masks[n][**at]).count();
+    let best = |best: usize, n: usize| if missed(n) + LEAST <= missed(best) { n } else { best };
+    let n = makes.iter().copied().find(|n| masks[*n].iter().all(|m| *m)).or_else(|| makes.iter().copied().reduce(best))?;
     // All over, but where the two agree.
     let all_over = masks[n].iter().filter(|m| **m).count() as f64 > SHARE * masks[n].len() as f64;
     if all_over || whole.is_none() {
-        let rest = whole.map_or(String::new(), |actual| others(&masks[n], &wrong, cols, actual));
+        let rest = whole.map_or(String::new(), |actual| left_over::told((masks, words), n, &wrong, cols, actual));
         return Some(format!("{}{rest}", words[n]));
     }
     let rows = masks[0].len() / cols;
     let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
     wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
     Some(format!("{}{}", words[n], place(&is_row, &is_col)))
-}
-
-/// The few columns that hold what a formula does not make, where it makes all others.
-fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
-    let left: Vec<usize> = wrong.iter().copied().filter(|at| !made[*at]).collect();
-    let mut is_col = vec![false; cols];
-    left.iter().for_each(|at| is_col[at % cols] = true);
-    let n = is_col.iter().filter(|x| **x).count();
-    if left.len() < 4 {
-        return String::new();
-    }
-    let first = actual[left[0]];
-    if 64 * n > cols {
-        let limit = first.abs();
-        let all = left.iter().all(|at| actual[*at].abs() == limit);
-        return match all && actual.iter().all(|y| !y.is_finite() || y.abs() <= limit) {
-            true => format!("; and {} elements hold ±{limit}, which none exceeds: a limit of the result", left.len()),
-            false => format!("; this is not all: {} of {} wrong elements are others", left.len(), wrong.len()),
-        };
-    }
-    if left.iter().all(|at| actual[*at] == first) {
-        return format!("; and column {} holds {first} in all of it: it is not written", lines(&is_col));
-    }
-    format!("; and in {} rows column {} {ELSE}", left.len().div_ceil(n), lines(&is_col))
 }
 
 fn place(rows: &[bool], cols: &[bool]) -> String {
@@ -486,6 +466,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 mod by_hand;
 mod by_row;
 mod lanes;
+mod left_over;
 mod of_norms;
 mod old_columns;
 mod scans;
@@ -494,6 +475,7 @@ mod thresholds;
 
 #[cfg(test)]
 mod tests {
+    use super::left_over::others;
     use super::*;
 
     const WORDS: [&str; 3] = ["", "one", "two"];

@@ -133,6 +133,11 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
         with(format!("the gate is that of column j + {d}, wrapped"), Box::new(move |r, j| r.x()[r.cols + (j + d) % r.cols]));
         let before = move |r: &At, j: usize| r.x()[r.cols + (j + r.cols - d % r.cols) % r.cols];
         with(format!("the gate is that of column j − {d}, wrapped"), Box::new(before));
+        // In memory the last of x stand before the first gate.
+        let early = move |r: &At, j: usize| (r.cols + j).checked_sub(d).map_or(f64::NAN, |at| r.x()[at]);
+        let words =
+            format!("the gate is that of column j − {d}, and before the first the last of x: its pointer is {d} too small");
+        with(words, Box::new(early));
     }
     for (words, f) in CHANGES {
         changed(words.into(), Box::new(|r, j| r.x()[r.cols + j]), f);

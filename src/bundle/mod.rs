@@ -65,6 +65,7 @@ mod gates;
 mod group_index;
 #[cfg(test)]
 mod index_tests;
+mod interleaved_groups;
 mod limits;
 pub(crate) mod merged;
 mod metadata;
@@ -100,6 +101,8 @@ mod router;
 mod sample;
 mod scale_bytes;
 mod scale_eps;
+mod scale_exponents;
+mod scale_offset;
 mod scale_places;
 mod scale_rounding;
 mod scale_steps;

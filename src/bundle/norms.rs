@@ -15,6 +15,7 @@ use crate::op::Op;
 use crate::order::Order as _;
 use crate::parallel;
 use crate::tensor::round_to;
+use factors::eps_words;
 use rounded::{Rounded, through};
 
 /// The share of elements that a combination has to make.
@@ -25,6 +26,8 @@ const FEW: usize = 12;
 const LEAST: usize = 4;
 /// What f32 steps may be off, relative to their terms.
 pub const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
+/// A factor that is another one.
+const SAME: f64 = 4e-5;
 /// What a rounding to bf16 on the way may be off.
 const LOOSE: f64 = 1.0 / 128.0;
 /// Columns of a row, at most.
@@ -75,27 +78,6 @@ struct Line {
 struct Each {
     words: String,
     of: Vec<f64>,
-}
-
-/// Words for a number of eps that was solved. Of an rmsnorm columns of padding that hold ones are the same.
-fn eps_words(found: f64, eps: f64, n: usize, layer: bool) -> String {
-    if let Some(words) = padding::ones(found - eps, n).filter(|_| !layer) {
-        return words;
-    }
-    let n = n as f64;
-    let is = |x: f64| (found - x).abs() <= 1e-3 * x.abs();
-    let how = [
-        (eps / n, "given eps over the number of columns"),
-        (eps * n, "given eps times the number of columns"),
-        (eps * eps, "given eps squared"),
-        (eps.sqrt(), "root of the given eps"),
-        (2.0 * eps, "given eps twice"),
-    ];
-    let how = how.iter().find(|(x, _)| *x > 0.0 && is(*x)).map_or(String::new(), |(_, words)| format!(", the {words}"));
-    if found.abs() < 1e-3 * eps {
-        return "eps is left out".into();
-    }
-    format!("eps is {}{how}", digits::apart([found])[0])
 }
 
 impl Norm<'_> {
@@ -254,9 +236,10 @@ impl Norm<'_> {
         found.or_else(|| self.of_rows(&columns, (&wrong, &wrong), &unwritten, true))
     }
 
-    /// What steps that are all of 16 bits make, or rows that run on into the next.
+    /// What steps of 16 bits make, rows that run on into the next, or windows of memory; rows of another input.
     pub fn otherwise(&self) -> Option<String> {
-        in_sixteen::explain(self).or_else(|| past_end::explain(self)).or_else(|| bias_places::explain(self))
+        let steps = steps::explain(self).or_else(|| past_end::explain(self)).or_else(|| bias_places::explain(self));
+        steps.or_else(|| windows::explain(self)).or_else(|| of_another_input::explain(self))
     }
 
     /// Wrong rows of which all columns are beta alone.
@@ -330,7 +313,7 @@ impl Norm<'_> {
         (known.len() >= LEAST && known.len() as f64 >= SHARE * numbers.len() as f64).then_some(())?;
         let roundings = Rounded::all(self.layer());
         for center in self.means(&known) {
-            for divisor in self.divisors(&center.of, &known) {
+            for divisor in self.divisors(&center, &known) {
                 for rounded in &roundings {
                     let share = |rows: &[usize]| {
                         let of = |n: usize| self.made(rows[n], columns, w, &center.of, &divisor.of, rounded);
@@ -409,9 +392,10 @@ impl Norm<'_> {
         }
         let (f, by) = (wxy / wxx, (wy - wx) / ww);
         // Of another number of columns below.
-        let m = n as f64 / f;
-        if !(m >= 1.0 && m < (2 * n + 1025) as f64 && (m - m.round()).abs() <= 1e-4 * m) {
-            add(format!("the mean is {f:.4} times the right one"), &|i| f * own[i]);
+        let m = (n as f64 / f).round();
+        if !((1.0..(2 * n + 1025) as f64).contains(&m) && fits(&|i| n as f64 / m * own[i])) {
+            let words = factors::scaled(n, &|g| (g / f - 1.0).abs() <= SAME).map_or(String::new(), |w| format!(": {w}"));
+            add(format!("the mean is {f:.4} times the right one{words}"), &|i| f * own[i]);
         }
         add(format!("{} is added to the mean", digits::apart([by])[0]), &|i| own[i] + by);
         for m in 1..n {
@@ -448,8 +432,8 @@ impl Norm<'_> {
     }
 
     /// Divisors of every row that the solved ones are, about these means.
-    fn divisors(&self, centers: &[f64], known: &[(usize, Line)]) -> Vec<Each> {
-        let (count, n) = (self.rows.len(), self.cols());
+    fn divisors(&self, center: &Each, known: &[(usize, Line)]) -> Vec<Each> {
+        let (count, n, centers) = (self.rows.len(), self.cols(), &center.of[..]);
         let v: Vec<f64> = self.rows.iter().zip(centers).map(|(x, m)| mean(x, |x| (x - m).powi(2))).collect();
         let mut all = Vec::new();
         let mut add = |words: String, of: &dyn Fn(usize) -> f64| {
@@ -516,11 +500,14 @@ impl Norm<'_> {
         let (low, high) = meet(&|i, square| (square - self.eps) / v[i]);
         if low <= high && low > 0.0 {
             let f = roundest(low, high);
-            let m = columns(f, &|f| (low..=high).contains(&f));
+            // A mean that was scaled for its number of columns says how the variance was.
+            let scaled = factors::scaled(n, &|g| (low..=high).contains(&g)).filter(|words| center.words.ends_with(words));
+            let m = if scaled.is_some() { None } else { columns(f, &|f| (low..=high).contains(&f)) };
             let f = m.map_or(f, |m| n as f64 / m);
-            let words = match m {
-                Some(m) => moments::divided("sum of squares", m as usize, n),
-                None => format!("the variance is {f:.6} times the right one"),
+            let words = match (m, scaled) {
+                (Some(m), _) => moments::divided("sum of squares", m as usize, n),
+                (None, Some(_)) => "the variance is, too".into(),
+                (None, None) => format!("the variance is {f:.6} times the right one"),
             };
             add(words, &|i| (f * v[i] + self.eps).sqrt());
         }
@@ -581,7 +568,8 @@ impl Norm<'_> {
 }
 
 mod bias_places;
-mod in_sixteen;
+mod factors;
+mod of_another_input;
 mod other_divisors;
 mod overwritten;
 mod padding;
@@ -592,7 +580,9 @@ mod rounded;
 mod scaled_first;
 pub mod segments;
 mod slices;
+mod steps;
 pub mod strided_gains;
+mod windows;
 
 #[cfg(test)]
 pub(super) mod by_hand;

@@ -72,7 +72,9 @@ impl Cast<'_> {
                 wrong.len(),
                 known.len()
             );
-            (Class::RangeRule, "out.scale_eps", words)
+            // Scales that follow their values have nothing more to tell.
+            let also = self.chosen(ranges).map_or(String::new(), |(_, _, words)| format!("; and {words}"));
+            (Class::RangeRule, "out.scale_eps", words + &also)
         })
     }
 

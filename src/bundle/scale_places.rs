@@ -17,7 +17,7 @@ impl Cast<'_> {
     /// Where the scales stand that no short formula of the grid places.
     pub fn elsewhere(&self, ranges: &[Range]) -> Option<Named> {
         self.strides(ranges)
-            .or_else(|| self.column_strides(ranges))
+            .or_else(|| self.column_strides(ranges).or_else(|| self.tile_strides(ranges)))
             .or_else(|| self.of_neighbours(ranges))
             .or_else(|| self.moved(ranges))
     }
@@ -71,7 +71,7 @@ impl Cast<'_> {
     }
 
     /// Whether each place holds the scale of the group that `writer` says (`None`: nobody's), enough of these groups none of their own.
-    fn written_by(&self, ranges: &[Range], writer: &dyn Fn(usize) -> Option<usize>) -> bool {
+    pub fn written_by(&self, ranges: &[Range], writer: &dyn Fn(usize) -> Option<usize>) -> bool {
         let told = |p: &usize| {
             writer(*p)
                 .is_some_and(|g| g != *p && ranges[g].1.is_finite() && ranges[g].0 > 0.0 && !holds(ranges[g], self.stored[g]))

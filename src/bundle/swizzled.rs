@@ -1,10 +1,11 @@
-//! Scales of a dequantization in tiles of 128 rows and 4 groups, as block-scaled products want them, that are read in another order.
+//! Scales in tiles of 128 rows and 4 groups, as block-scaled products want them: read in another order by a dequantization, or stored by a cast where rows of
+//! tiles stand too near or too far.
 //!
 //! ```text
 //! (r, c)  ──►  tile (r / 128, c / 4), place (r mod 32)·16 + (r mod 128) / 32 · 4 + c mod 4        512 places a tile
 //! ```
 
-use super::casts::Named;
+use super::casts::{Cast, Named, Range};
 use crate::QTensor;
 use crate::fault::Class;
 
@@ -23,9 +24,9 @@ fn at(place: usize, across: usize) -> (usize, usize) {
     (tile / across * 128 + place % 16 / 4 * 32 + place / 16, tile % across * 4 + place % 4)
 }
 
-/// The place of a group in the tiles.
-fn place((r, c): (usize, usize), across: usize) -> usize {
-    (r / 128 * across + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4
+/// The place of a group in tiles whose rows are so many apart.
+fn place((r, c): (usize, usize), pitch: usize) -> usize {
+    (r / 128 * pitch + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4
 }
 
 /// The wrong ways to read the scales of a grid.
@@ -51,6 +52,12 @@ fn ways<'w>((rows, cols): (usize, usize)) -> Vec<Way<'w>> {
         let words = format!("scales that stand {rows_of}, are read as if they stood in tiles of 128 rows and 4 groups");
         let turned = move |r: usize, c: usize| Some(place((r, c), across)).map(|n| (n / pitch, n % pitch));
         all.push((words, Box::new(turned)));
+    }
+    for pitch in tile_pitches(across).filter(|_| rows > 128) {
+        let words = format!(
+            "scales in tiles of 128 rows and 4 groups are read as if a row of tiles began {pitch} tiles behind the one before, not {across}"
+        );
+        all.push((words, Box::new(move |r, c| Some(at(place((r, c), pitch), across)))));
     }
     all
 }
@@ -82,6 +89,38 @@ pub fn explain(q: &QTensor, grid: (usize, usize), known: &[usize], holds: &dyn F
             })
         })
     })
+}
+
+/// The pitches, in tiles, that rows of tiles may have by mistake where `across` lie beside each other.
+fn tile_pitches(across: usize) -> impl Iterator<Item = usize> {
+    (1..=2 * across + 1).filter(move |p| *p != across)
+}
+
+impl Cast<'_> {
+    /// Scales that are stored in tiles whose rows are so many tiles apart, and read where they are as many as there are: those of a row of tiles lie over
+    /// the last of the row before, or leave places between.
+    pub(super) fn tile_strides(&self, ranges: &[Range]) -> Option<Named> {
+        let (rows, cols) = self.grid;
+        let (down, across) = (rows.div_ceil(128), cols.div_ceil(4));
+        (down > 1).then_some(())?;
+        let written = |pitch: usize| {
+            // Padding is written, too: of no group.
+            let mut of: Vec<Option<usize>> = vec![None; down * across.max(pitch) * 512 + across * 512];
+            for (r, c) in (0..128 * down).flat_map(|r| (0..4 * across).map(move |c| (r, c))) {
+                of[place((r, c), pitch)] = (r < rows && c < cols).then_some(r * cols + c);
+            }
+            of
+        };
+        let pitch = tile_pitches(across).find(|pitch| {
+            let of = written(*pitch);
+            self.written_by(ranges, &|p| of.get(place((p / cols, p % cols), across)).copied().flatten())
+        })?;
+        let words = format!(
+            "scales are stored in tiles of 128 rows and 4 groups, and a row of tiles begins {pitch} tiles behind the one before instead of {across}: {}",
+            if pitch < across { "it overwrites the last ones of that" } else { "tiles between them are not written" }
+        );
+        Some((Class::ScaleLayout, "out.stride", words))
+    }
 }
 
 #[cfg(test)]
@@ -127,5 +166,52 @@ mod tests {
         assert!(words.starts_with("scales that stand row by row, rows 6 apart, are read as if"), "{words}");
         assert_eq!(said(&|q, r, c| scale(q, (r, c))), None, "what is right has no name");
         assert_eq!(said(&|q, r, c| scale(q, ((r * 7 + 3) % 160, c))), None, "an order of no tile");
+    }
+
+    #[test]
+    fn tiles_that_are_read_at_another_pitch_are_told() {
+        let scale =
+            |q: &QTensor, (r, c): (usize, usize)| if r < 160 && c < 6 { f64::from(q.scale_inv()[r * 6 + c]) } else { 0.0 };
+        let words = said(&|q, r, c| scale(q, at((r / 128 + c / 4) * 512 + place((r, c), 2) % 512, 2))).unwrap();
+        assert!(words.ends_with("as if a row of tiles began 1 tiles behind the one before, not 2"), "{words}");
+    }
+
+    /// What is said of a cast whose 300 × 9 scales, three tiles by three, are stored like this.
+    fn stored(of: &dyn Fn(usize, usize) -> f64, codes: &dyn Fn(usize, usize) -> f64) -> Option<Named> {
+        let (rows, cols) = (300, 9);
+        let x = crate::Tensor::new(Format::F32, rows, 4 * cols, vec![1.0; 4 * rows * cols]).unwrap();
+        let parts = QTensorParts {
+            format: Format::E4m3,
+            rows,
+            cols: 4 * cols,
+            codes: vec![0x38; 4 * rows * cols],
+            granularity: Granularity::Group(4),
+            scale_format: Format::F32,
+            scale_inv: vec![1.0; rows * cols],
+            zero: Zero::None,
+            level: None,
+        };
+        let q = QTensor::new(parts).unwrap();
+        let mut cast = Cast::of(&x, &q);
+        cast.stored = (0..rows * cols).map(|g| of(g / cols, g % cols)).collect();
+        let near = |s: f64| (s * (1.0 - 1e-3), s * (1.0 + 1e-3));
+        let ranges: Vec<Range> = (0..rows * cols).map(|g| near(codes(g / cols, g % cols))).collect();
+        cast.tile_strides(&ranges)
+    }
+
+    #[test]
+    fn tiles_that_are_stored_at_another_pitch_are_told() {
+        let right = |r: usize, c: usize| 1.0 + ((r * 9 + c) * 31 % 2711) as f64 / 100.0;
+        for pitch in [2usize, 4] {
+            let mut memory = vec![0.0; 6 * 4 * 512];
+            for (r, c) in (0..384).flat_map(|r| (0..12).map(move |c| (r, c))) {
+                memory[place((r, c), pitch)] = if r < 300 && c < 9 { right(r, c) } else { 0.0 };
+            }
+            let (_, variant, words) = stored(&|r, c| memory[place((r, c), 3)], &right).unwrap();
+            assert_eq!(variant, "out.stride");
+            assert!(words.contains(&format!("begins {pitch} tiles behind the one before instead of 3")), "{words}");
+        }
+        assert_eq!(stored(&right, &right), None, "each at its own place");
+        assert_eq!(stored(&|r, c| right((r + 128) % 300, c), &right), None, "no pitch of tiles");
     }
 }

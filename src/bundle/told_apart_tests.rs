@@ -201,6 +201,10 @@ fn a_number_of_the_table_beside_scales_of_other_places_is_named() {
     let found = said(&|c, _| if c == 11 { 0.3971524 } else { own(c) });
     assert!(found.contains(" + codec_edge:a.table"), "{found}");
     assert!(found.contains("otherwise at 1 of 16 codes: 0x0b as 0.39715"), "{found}");
+    // So is one that is typed as 0.
+    let found = said(&|c, _| if c == 4 { 0.0 } else { own(c) });
+    assert!(found.contains(" + codec_edge:a.table"), "{found}");
+    assert!(found.contains("otherwise at 1 of 16 codes: 0x04 as 0 instead of -0.28444138"), "{found}");
     // Another number in every row is none of a table; of most codes it says nothing of the scales.
     let found = said(&|c, i| if c == 11 { 0.3 + 0.01 * i as f64 } else { own(c) });
     assert!(!found.contains("a.table"), "{found}");

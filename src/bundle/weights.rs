@@ -150,6 +150,17 @@ fn index(wrong: &[usize], stored: &[f64], is: &dyn Fn(usize, f64) -> bool) -> Op
             }
         }
     }
+    // Lanes that take strides where vectors were meant, or vectors where strides were, in each so many columns.
+    for w in (4..n).filter(|w| n.is_multiple_of(*w)) {
+        for d in (2..=w / 2).filter(|d| w.is_multiple_of(*d)) {
+            if at(&|j| j / w * w + j % d * (w / d) + j % w / d) {
+                return Some(format!(
+                    "column j of each {w} takes {{}}[j mod {d} · {} + j / {d}] of them: they are transposed as {d} wide",
+                    w / d
+                ));
+            }
+        }
+    }
     if at(&|j| n - 1 - j) {
         return Some("{} is read backwards".into());
     }
@@ -179,6 +190,8 @@ mod tests {
         let named = |taken: &dyn Fn(usize) -> f64| index(&wrong, &stored, &|j, v| v == taken(j));
         assert_eq!(named(&|j| stored[(j + 3) % 64]).unwrap(), "column j takes {}[j + 3], wrapped");
         assert_eq!(named(&|j| stored[j / 4 * 4]).unwrap(), "column j takes {}[(j / 4)·4]");
+        let lanes = named(&|j| stored[j / 32 * 32 + j % 2 * 16 + j % 32 / 2]).unwrap();
+        assert!(lanes.starts_with("column j of each 32 takes {}[j mod 2 · 16 + j / 2] of them"), "{lanes}");
         assert_eq!(named(&|j| if j % 8 == 0 { stored[(j + 3) % 64] } else { 0.5 + j as f64 }), None);
     }
 

@@ -133,6 +133,17 @@ fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec
         let of = move |x: &Tensor, i: usize, j: usize| if j == last { most(x, i, cols - width..cols) } else { x.row(i)[j] };
         all.push(change(words, of));
     }
+    if last < cols && last > 0 {
+        let more = width - (cols - last);
+        let words = format!(
+            "amax of the last, short group of a row also covers columns 0 … {} of the row: its {width} lanes count columns modulo {cols}",
+            more - 1
+        );
+        let of = move |x: &Tensor, i: usize, j: usize| {
+            if j == last { most(x, i, 0..more).max(x.row(i)[j].abs()) } else { x.row(i)[j] }
+        };
+        all.push(change(words, of));
+    }
     let before =
         move |x: &Tensor, i: usize, j: usize| if start(j) { most(x, i, j.saturating_sub(width)..j + 1) } else { x.row(i)[j] };
     all.push(change("amax of a group also covers the group before it", before));
@@ -148,6 +159,35 @@ fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec
     }
     all
 }
+
+/// Groups of a window whose columns take turns: of m groups the p-th sees the columns of equal (c / w) mod m.
+fn turns(cols: usize, (height, width): (usize, usize)) -> Vec<Change> {
+    let across = cols / width.max(1);
+    let windows = (2..=across.min(TURNS)).filter(|m| height == 1 && width > 1 && cols.is_multiple_of(m * width));
+    let runs = |m: usize| {
+        (0..)
+            .map(|p| 1usize << p)
+            .take_while(move |w| *w < width)
+            .filter(move |w| width.is_multiple_of(*w))
+            .map(move |w| (m, w))
+    };
+    windows
+        .flat_map(runs)
+        .map(|(m, w)| {
+            let words = format!(
+                "amax of group p of each {m} in a row is over columns c of equal (c / {w}) mod {m} = p of all their {} columns",
+                m * width
+            );
+            change(words, move |x, i, j| {
+                let (first, p, t) = (j / (m * width) * m * width, j / width % m, j % width);
+                x.row(i)[first + t / w * w * m + p * w + t % w]
+            })
+        })
+        .collect()
+}
+
+/// Groups of such a window, at most.
+const TURNS: usize = 16;
 
 /// Bits that a wrong scale tells: which number it is, or which power of two.
 const SCALE: f64 = 12.0;
@@ -168,13 +208,20 @@ pub fn over(scene: &Scene) -> Option<String> {
     let all = changes((x.rows(), x.cols()), tile);
     let need = NEED + (all.len() as f64).log2();
     // Whether its scales are these; refused by the first rows where blocks of one row do not know the others.
-    let is = |c: &Change| {
+    let is_by = |c: &Change, need: f64| {
         let seen = seen_by(x, c);
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
+    let is = |c: &Change| is_by(c, need);
     let all = telling(all, x, q, actual, right);
     let asked = all.len().min(most);
     if let Some(found) = all[..asked].iter().find(|c| is(c)) {
+        return Some(found.words.clone());
+    }
+    let rare = turns(x.cols(), tile);
+    let need_of_rare = need + (rare.len().max(1) as f64).log2();
+    let rare = telling(rare, x, q, actual, right);
+    if let Some(found) = rare.iter().take(most.saturating_sub(asked)).find(|c| is_by(c, need_of_rare)) {
         return Some(found.words.clone());
     }
     // In some rows of blocks alone, where the others are right: a warp of several, a tile.

@@ -67,6 +67,34 @@ pub fn explain(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: 
     None
 }
 
+/// Short groups at the end of rows whose scale is too large, at least, for the start of their row.
+const WRAPPED: usize = 3;
+
+/// Whether the amax of the last, short group of a row also covers the start of its row: columns are counted modulo those that there are.
+pub fn wrapped(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: &[f64]) -> Option<String> {
+    let (rows, cols) = (x.rows(), x.cols());
+    let across = cols.div_ceil(width.max(1));
+    let short = cols % width.max(1);
+    (height == 1 && across > 1 && short > 0 && used.len() == rows * across && amax.len() == used.len()).then_some(())?;
+    let more = width - short;
+    let near = |a: f64, b: f64| (a - b).abs() <= NEAR * b.abs();
+    let wrong: Vec<usize> = (0..used.len()).filter(|g| !near(used[*g], amax[*g])).collect();
+    let last = |g: &usize| g % across == across - 1;
+    (wrong.len() >= WRAPPED && wrong.iter().all(last)).then_some(())?;
+    let all = |row: usize| {
+        let start = x.row(row)[..more].iter().fold(0f32, |m, v| m.max(v.abs()));
+        near(used[row * across + across - 1], amax[row * across + across - 1].max(f64::from(start)))
+    };
+    (0..rows).all(all).then(|| {
+        format!(
+            "amax of the last, short group of a row also covers columns 0 … {} of the row: its {width} lanes count columns modulo {cols}; {} of {rows} scales \
+             of such groups are too large",
+            more - 1,
+            wrong.len()
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +134,21 @@ mod tests {
         assert!(words.contains("the last 4 elements before it, before the first of a row"), "{words}");
         assert_eq!(said(&|g| g * 24..g * 24 + 24), "");
         assert_eq!(said(&|g| (g * 37 + 300) % (n - 8)..(g * 37 + 300) % (n - 8) + 8), "", "elsewhere");
+    }
+
+    /// Groups of 32 of 80 columns: the last has 16, and 16 lanes more.
+    #[test]
+    fn a_short_group_that_goes_round_is_told() {
+        let x: Vec<f32> = (0..20 * 80).map(|n| (n * 7919 % 1009) as f32 / 100.0 - 5.0).collect();
+        let x = Tensor::new(Format::F32, 20, 80, x).unwrap();
+        let most = |r: usize, at: std::ops::Range<usize>| x.row(r)[at].iter().fold(0f32, |m, v| m.max(v.abs()));
+        let amax: Vec<f64> = (0..60).map(|g| f64::from(most(g / 3, g % 3 * 32..(g % 3 * 32 + 32).min(80)))).collect();
+        let also = |e: usize| -> Vec<f64> {
+            (0..60).map(|g| if g % 3 == 2 { amax[g].max(f64::from(most(g / 3, 0..e))) } else { amax[g] }).collect()
+        };
+        let words = wrapped(&x, (1, 32), &also(16), &amax).unwrap();
+        assert!(words.contains("also covers columns 0 … 15 of the row: its 32 lanes count columns modulo 80"), "{words}");
+        assert_eq!(wrapped(&x, (1, 32), &also(40), &amax), None, "more of the row than lanes");
+        assert_eq!(wrapped(&x, (1, 32), &amax, &amax), None);
     }
 }

@@ -71,7 +71,7 @@ impl Way {
     }
 
     /// How lanes share a row, in words.
-    fn shared(&self) -> String {
+    pub fn shared(&self) -> String {
         let runs = if self.runs { " with a run of columns each" } else { "" };
         let join = if self.in_order { ", added in order" } else { "" };
         let wide = if self.wide { ", joined in f32" } else { "" };

@@ -1,6 +1,6 @@
 //! Norms with mistakes in their gamma, mean, divisor and roundings, each written by hand, and what they are called.
 
-use super::{Line, NEAR, Norm, Rounded, Weights};
+use super::{Each, Line, NEAR, Norm, Rounded, Weights};
 use crate::bundle::by_hand::{bf16, f16};
 use crate::op::Op;
 
@@ -66,6 +66,11 @@ pub(super) fn with<R>(op: Op, rows: Rows, made: &dyn Fn(Rows, usize, usize) -> f
 /// What is said of it.
 pub(in crate::bundle) fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
     with(op, &rows(), made, |norm| norm.explain().unwrap_or_default())
+}
+
+/// The right means of rows.
+fn each(centers: &[f64]) -> Each {
+    Each { words: String::new(), of: centers.to_vec() }
 }
 
 /// A layernorm by this mean of row `i` and this divisor, from the row and its mean.
@@ -277,7 +282,7 @@ fn divisors_are_compared_by_their_own_size() {
     let words = |divisor: &dyn Fn(f64) -> f64| {
         let by = |i: usize| divisor(square(&rows[i], centers[i]));
         with(Op::Layernorm, &rows, &right, |norm| {
-            let found = norm.divisors(&centers, &solved(&rows, &|i| centers[i], &by));
+            let found = norm.divisors(&each(&centers), &solved(&rows, &|i| centers[i], &by));
             found.into_iter().map(|d| d.words).collect::<Vec<_>>()
         })
     };
@@ -365,8 +370,9 @@ fn a_variance_of_zero_is_no_sum_over_a_number_of_columns() {
     let rows = rows();
     let right = |rows: Rows, i: usize, j: usize| (rows[i][j] - average(&rows[i])) / EPS.sqrt() * gamma(j) + beta(j);
     let centers: Vec<f64> = rows.iter().map(|x| average(x)).collect();
-    let found =
-        with(Op::Layernorm, &rows, &right, |norm| norm.divisors(&centers, &solved(&rows, &|i| centers[i], &|_| EPS.sqrt())));
+    let found = with(Op::Layernorm, &rows, &right, |norm| {
+        norm.divisors(&each(&centers), &solved(&rows, &|i| centers[i], &|_| EPS.sqrt()))
+    });
     let words: Vec<String> = found.into_iter().map(|d| d.words).collect();
     assert!(!words.iter().any(|w| w.contains("inf")), "{words:?}");
 }

@@ -6,7 +6,9 @@
 //!
 //! A vector of numbers that no place or function gives says nothing of the divisor: it is not named here.
 
+use super::rounded::through;
 use super::{Norm, mean};
+use crate::Format;
 use crate::bundle::formula::EPS;
 use crate::bundle::{moments, weights};
 use crate::op::Op;
@@ -49,6 +51,12 @@ fn ways<'m>(norm: &'m Norm) -> Vec<(String, Moments<'m>)> {
         all.push(("the mean is not subtracted from the values".into(), Box::new(|x| (0.0, norm.divisor(x)))));
         let words = "mean and variance are taken as 0 and the mean square";
         all.push((words.into(), Box::new(move |x| (0.0, (square(x, 0.0) + eps).sqrt()))));
+        for f in [Format::Bf16, Format::F16] {
+            let rounded = move |x: &[f64]| through(Some(f), center(x));
+            let about = move |x: &[f64]| (rounded(x), (square(x, rounded(x)) + eps).sqrt());
+            all.push((format!("the mean is rounded to {f}, and the variance is about that"), Box::new(about)));
+            all.push((format!("the mean is rounded to {f}"), Box::new(move |x| (rounded(x), norm.divisor(x)))));
+        }
     }
     all
 }
@@ -66,6 +74,7 @@ pub fn explain(norm: &Norm) -> Option<String> {
 mod tests {
     use super::super::by_hand::{COLS, EPS, average, beta, gamma, rows, square, with};
     use super::*;
+    use crate::bundle::by_hand::bf16;
 
     fn said(op: Op, by: f64, g: &dyn Fn(usize) -> f64) -> String {
         let rows = rows();
@@ -86,6 +95,18 @@ mod tests {
         let words = said(Op::Rmsnorm, unbiased, &|j| if j < 64 { gamma(j) } else { gamma(j - 64) });
         assert!(words.starts_with("column j takes gamma[") && words.contains("in columns 64 … 95"), "{words}");
         assert!(words.ends_with("; and the mean square is divided by 95 instead of 96"), "{words}");
+        let rounded = with(
+            Op::Layernorm,
+            &rows(),
+            &|rows, i, j| {
+                let m = bf16(average(&rows[i]));
+                let lane = |j: usize| j / 32 * 32 + j % 4 * 8 + j % 32 / 4;
+                (rows[i][j] - m) / (square(&rows[i], m) + EPS).sqrt() * gamma(lane(j)) + beta(j)
+            },
+            |norm: &Norm| super::super::strided_gains::explain(norm).unwrap_or_default(),
+        );
+        assert!(rounded.starts_with("column j of each 32 takes gamma[j mod 4 · 8 + j / 4] of them"), "{rounded}");
+        assert!(rounded.ends_with("; and the mean is rounded to bf16, and the variance is about that"), "{rounded}");
         // By the right divisor nothing is said of it; a gamma of nobody's hides any.
         assert_eq!(said(Op::Layernorm, 1.0, &head), "gamma is squared, in columns 0 … 63");
         let any = said(Op::Layernorm, unbiased, &|j| 0.7 + (j * j * 31 % 97) as f64 / 60.0);

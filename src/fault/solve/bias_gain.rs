@@ -20,6 +20,8 @@ const COLUMNS: usize = 6;
 const KNOWN: f64 = 1.0 / 64.0;
 /// The same where one stored number alone is in it.
 const STORED: f64 = 1.0 / 8.0;
+/// Bits of a stored number, beyond those of which one it is.
+const CHOSEN: f64 = 2.0;
 /// How often parts of a K may add a whole bias: those have their own name.
 const TIMES: f64 = 64.0;
 
@@ -31,14 +33,16 @@ pub fn theory(s: &System, add: &mut Add) {
         return;
     }
     let bias = s.bias.clone();
-    let mut inside = stored(s).into_iter().filter(|(_, x)| low <= *x && *x <= high);
+    // Of many numbers one is near by chance: which one it is is charged, and of several the nearest is told.
+    let all = stored(s);
+    let choice = (all.len() as f64).log2();
     let narrow = |most: f64| high - low <= 2.0 * most * high.abs();
-    let (first, second) = (inside.next(), inside.next());
-    if !narrow(KNOWN) && !(narrow(STORED) && first.is_some() && second.is_none()) {
+    let alone = all.iter().filter(|(_, x)| low <= *x && *x <= high).count() == 1;
+    if !narrow(KNOWN) && !(narrow(STORED) && alone) {
         return;
     }
-    let (words, bits, by, fitted) = match first {
-        Some((words, x)) => (format!("the bias is multiplied by {words}, {x:e}"), 6.0, x, false),
+    let (words, bits, by, fitted) = match nearest(all, (low, high)) {
+        Some((words, x)) => (format!("the bias is multiplied by {words}, {x:e}"), CHOSEN + choice, x, false),
         None => {
             let by = roundest(low, high);
             let width = high - low;
@@ -52,6 +56,13 @@ pub fn theory(s: &System, add: &mut Add) {
     };
     let class = if fitted { Class::StaleState } else { Class::ScaleDoubledInverted };
     add(class, "bias_gain", words, bits, fitted, Arc::new(move |i, j, v| v + bias.at(i, j) * by));
+}
+
+/// The stored number that is nearest to the middle of what elements allow; of equal ones the first.
+fn nearest(all: Vec<(String, f64)>, (low, high): (f64, f64)) -> Option<(String, f64)> {
+    let middle = 0.5 * (low + high);
+    let inside = all.into_iter().filter(|(_, x)| low <= *x && *x <= high);
+    inside.min_by(|x, y| (x.1 - middle).abs().total_cmp(&(y.1 - middle).abs()))
 }
 
 /// What all elements of the wrong region allow. `None`: they contradict each other, or too few columns say anything.
@@ -137,6 +148,15 @@ mod tests {
         let got = of(Format::F32, |_, _, b| b * 0.25);
         assert_eq!(got.0, "scale_doubled_inverted:out.bias_gain", "{}", got.1);
         assert!(got.1.contains("multiplied by 1 / 4"), "{}", got.1);
+    }
+
+    #[test]
+    fn of_several_stored_numbers_the_nearest_is_told() {
+        let all = || [("a", 0.25), ("b", 0.261), ("c", 0.2605), ("d", 0.2605)].map(|(w, x)| (w.to_string(), x)).to_vec();
+        let of = |low: f64, high: f64| super::nearest(all(), (low, high)).map(|x| x.0);
+        assert_eq!(of(0.248, 0.2606).as_deref(), Some("a"));
+        assert_eq!(of(0.259, 0.2618).as_deref(), Some("c"), "the first of equal ones");
+        assert_eq!(of(0.262, 0.27), None);
     }
 
     #[test]

@@ -265,7 +265,16 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
         2.0,
         each(&|c, x| if x.is_nan() { if c & sign != 0 { -max } else { max } } else { x }),
     );
+    let inf = |c: usize| if c & sign != 0 { f64::NEG_INFINITY } else { f64::INFINITY };
+    add(Class::CodecEdge, "nan", "decoded with NaN as Inf".into(), 2.0, each(&|c, x| if x.is_nan() { inf(c) } else { x }));
     if right.iter().any(|x| x.is_infinite()) {
+        add(
+            Class::CodecEdge,
+            "infinity",
+            "decoded with Inf as NaN".into(),
+            2.0,
+            each(&|_, x| if x.is_infinite() { f64::NAN } else { x }),
+        );
         // The top exponent as any other.
         let mantissas = (1usize << bits) as f64;
         let top = 2.0 * binade;

@@ -156,6 +156,7 @@ pub mod slice_sums;
 pub mod slices;
 pub mod smem_sums;
 pub mod solved;
+pub mod special_scales;
 pub mod split;
 pub mod stage_before;
 pub mod staged;
@@ -443,7 +444,7 @@ fn single(s: &System, may: &[Theory], again: bool) -> (Vec<Theory>, Option<Strin
 /// tighter bound before.
 fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = contents::contents(s).into_iter().filter(|t| s.explains(t)).collect();
-    found.extend(nans::theories(s).into_iter().filter(|t| s.explains(t)));
+    found.extend(nans::theories(s).into_iter().chain(special_scales::theories(s)).filter(|t| s.explains(t)));
     found.extend(parallel::flat(all, |t| s.accept(t)));
     // What is solved, each by itself: on all cores, in this order.
     let right = Theory::right();

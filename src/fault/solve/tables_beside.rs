@@ -91,10 +91,12 @@ fn named(s: &System, t: &Theory, ranges: &[Option<Range>]) -> Option<Theory> {
         if low - 1e-6 * low.abs() <= own && own <= high + 1e-6 * high.abs() {
             continue;
         }
-        let known = 0.5 * (high - low) / low.abs().max(high.abs());
+        // An entry of 0 is known against the number that it should be.
+        let is_zero = low <= 0.0 && 0.0 <= high;
+        let known = 0.5 * (high - low) / if is_zero { own.abs() } else { low.abs().max(high.abs()) };
         (n >= LEAST && known <= KNOWN).then_some(())?;
         slack = slack.max(2.0 * known);
-        table[code] = roundest(low, high);
+        table[code] = if is_zero { 0.0 } else { roundest(low, high) };
         changed.push((code, high - low));
     }
     (told >= CODES && !changed.is_empty() && changed.len() * OTHERS <= told).then_some(())?;
