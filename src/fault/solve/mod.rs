@@ -23,6 +23,7 @@ pub mod behind;
 pub mod beyond;
 pub mod bias_experts;
 pub mod bias_gain;
+pub mod bias_laws;
 pub mod biases;
 pub mod bit_planes;
 pub mod borrows;
@@ -145,6 +146,7 @@ pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
+pub mod shared_offsets;
 pub mod shared_sums;
 pub mod signs;
 pub mod skewed_tiles;
@@ -519,7 +521,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 57] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 58] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -572,6 +574,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| stale_tile::theories(s),
         &|| late_fragments::theories(s),
         &|| shared_sums::theories(s),
+        &|| like(&|| shared_offsets::theories(s)),
         &|| skewed_tiles::theories(s),
         &|| k_maps::squares(s),
         &|| float_words::theories(s),
