@@ -2,7 +2,8 @@
 //! last differs; or the expert is looked up by the number of the column tile.
 //!
 //! ```text
-//! out[i, j] = Σ_k A(i, k) · B(expert(i, j / w)·N + j, k) + bias            the expert of each row and tile is found by value; the bias is its, or the row's
+//! out[i, j] = Σ_k A(i, k) · B(expert(i, j / w)·N + j, k) + bias      the expert of each row and tile is found by value; the bias is its, or the row's, with
+//!                                                                    the weight of the row or without
 //! ```
 
 use super::given::Given;
@@ -24,14 +25,35 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let plain = !s.alone && s.parts.len() > 1 && s.parts.iter().all(|p| p.k.len() == s.k);
     let cost = |w: usize| s.rows * s.cols.div_ceil(w) * LOOKS * s.k * 2;
     let widths = || WIDTHS.into_iter().filter(|w| 2 * w <= s.cols && cost(*w) <= WORK);
-    let fates: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[false] };
-    let found = || widths().flat_map(|w| fates.iter().map(move |biased| (w, *biased))).find_map(|(w, biased)| of(s, w, biased));
+    let fates = biases(s);
+    let found = || widths().flat_map(|w| fates.iter().map(move |fate| (w, *fate))).find_map(|(w, fate)| of(s, w, fate));
     if plain { found().into_iter().collect() } else { Vec::new() }
 }
 
-/// What an expert's bias is more than that of the row's own.
-fn more(bias: &Biases, e: usize, i: usize, j: usize) -> f64 {
-    bias.of_expert(e, j) * bias.weight(i) - bias.at(i, j)
+/// What becomes of the bias.
+#[derive(Clone, Copy, PartialEq)]
+struct Fate {
+    /// It is that of the expert that a tile takes.
+    moved: bool,
+    /// It is added behind the weights of rows.
+    bare: bool,
+}
+
+fn biases(s: &System) -> Vec<Fate> {
+    let moved: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[false] };
+    let bare: &[bool] = if s.bias.any() && s.bias.is_weighted() { &[false, true] } else { &[false] };
+    bare.iter().flat_map(|bare| moved.iter().map(|moved| Fate { moved: *moved, bare: *bare })).collect()
+}
+
+impl Fate {
+    /// What is added to an element of a tile of expert e beyond the bias that belongs there.
+    fn more(self, bias: &Biases, e: usize, i: usize, j: usize) -> f64 {
+        if !self.moved && !self.bare {
+            return 0.0;
+        }
+        let of = if self.moved { e } else { bias.expert(i) };
+        bias.of_expert(of, j) * if self.bare { 1.0 } else { bias.weight(i) } - bias.at(i, j)
+    }
 }
 
 /// Heights of tiles of rows.
@@ -65,7 +87,7 @@ fn dot(a: (&Given, usize), b: (&Given, usize)) -> (f64, f64) {
     x.iter().zip(y).fold((0.0, 0.0), |(sum, size), (x, y)| (sum + x * y, size + (x * y).abs()))
 }
 
-fn of(s: &System, width: usize, biased: bool) -> Option<Theory> {
+fn of(s: &System, width: usize, fate: Fate) -> Option<Theory> {
     let tiles = s.cols.div_ceil(width);
     let mut map: Vec<Option<usize>> = Vec::with_capacity(s.rows * tiles);
     let (mut moved, mut earlier, mut later, mut right) = (0usize, 0usize, 0usize, 0usize);
@@ -81,7 +103,7 @@ fn of(s: &System, width: usize, biased: bool) -> Option<Theory> {
             let by = |e: usize| {
                 places.iter().all(|j| {
                     let (sum, size) = dot((&s.a, line), (&s.b, s.parts[e].b + j));
-                    let more = if biased { more(&s.bias, e, i, *j) } else { 0.0 };
+                    let more = fate.more(&s.bias, e, i, *j);
                     s.may(i, *j, sum + more, size + more.abs())
                 })
             };
@@ -117,10 +139,16 @@ fn of(s: &System, width: usize, biased: bool) -> Option<Theory> {
             lines(&hit)
         )
     });
-    if biased {
+    if fate.moved {
         words += "; the bias comes with them";
     }
-    let mut t = Theory::new(Class::GroupBoundary, "b", "tiles_of_experts", words).bits(bits);
+    let mut variant = String::from("tiles_of_experts");
+    if fate.bare {
+        words += "; and the bias is added behind row_weights, which multiply the sum alone";
+        variant += " + round_order:out.bias_unweighted";
+    }
+    let bits = bits + if fate.bare { 4.0 } else { 0.0 };
+    let mut t = Theory::new(Class::GroupBoundary, "b", variant, words).bits(bits);
     t.freedom = number;
     let parts: Arc<Vec<(usize, usize, usize)>> = Arc::new(s.parts.iter().map(|p| (p.rows.start, p.a, p.b)).collect());
     let (map, part, bias) = (Arc::new(map), Arc::new(s.part.clone()), s.bias.clone());
@@ -129,7 +157,7 @@ fn of(s: &System, width: usize, biased: bool) -> Option<Theory> {
         let (Some(e), Some(home)) = (map[i * tiles + j / width], part[i]) else { return (0.0, 0.0) };
         let line = parts[home].1 + i - parts[home].0;
         let (sum, size) = dot((&a, line), (&b, parts[e].2 + j));
-        let more = if biased { more(&of_expert, e, i, j) } else { 0.0 };
+        let more = fate.more(&of_expert, e, i, j);
         (sum + more, size + more.abs())
     });
     let size = made.clone();

@@ -28,13 +28,14 @@ const NEAR: f64 = 0.1;
 const ROUNDED: f64 = 1.0 / 2048.0;
 const LOOSE: f64 = 1.0 / 512.0;
 
-/// An element: its lines of a and b, how far it is off, and how far it may be.
+/// An element: its lines of a and b, how far it is off, how far it may be, and what it counts by: where a sum and what is added to it undo each other,
+/// each may have been rounded by far more than what is left.
 struct Told {
-    at: usize,
     a: usize,
     b: usize,
     off: f64,
     half: f64,
+    unit: f64,
 }
 
 /// The few k that make what is wrong.
@@ -52,7 +53,10 @@ fn of(s: &System) -> Option<Theory> {
         let (a, b, _) = s.lines(*i, *j)?;
         let (written, half) = s.written(*i, *j, 0.0)?;
         let at = i * s.cols + j;
-        Some(Told { at, a, b, off: written - (s.ideal[at] - s.bias.at(*i, *j)), half: half + s.certain(at) })
+        let right = s.ideal[at] - s.bias.at(*i, *j);
+        let (off, half) = (written - right, half + s.certain(at));
+        let unit = half + if s.out.is_quantized() { 0.0 } else { 0.5 * (s.out.spacing(at, right) + s.out.spacing(at, off)) };
+        Some(Told { a, b, off, half, unit })
     };
     let told: Vec<Told> = places.iter().filter_map(told).filter(|t| t.off.is_finite() && t.half > 0.0).collect();
     (told.len() >= LEAST.max(4 * FEW)).then_some(())?;
@@ -68,8 +72,8 @@ fn of(s: &System) -> Option<Theory> {
             for (t, rest) in told.iter().zip(&rest) {
                 let (a, b) = (&s.a.values[t.a * s.k..][from..to], &s.b.values[t.b * s.k..][from..to]);
                 for ((with, own), (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-                    let p = a * b / t.half;
-                    *with += p * rest / t.half;
+                    let p = a * b / t.unit;
+                    *with += p * rest / t.unit;
                     *own += p * p;
                 }
             }
@@ -81,7 +85,7 @@ fn of(s: &System) -> Option<Theory> {
         let mut system = Normal::new(few.len());
         for t in &told {
             let x: Vec<f64> = few.iter().map(|k| product(t, *k)).collect();
-            system.add(&x, t.off, 1.0 / (t.half * t.half));
+            system.add(&x, t.off, 1.0 / (t.unit * t.unit));
         }
         let c = system.solve()?;
         for (t, rest) in told.iter().zip(&mut rest) {
@@ -92,10 +96,8 @@ fn of(s: &System) -> Option<Theory> {
         }
         // A product aside, and the sum that it is added to, are stored before they meet.
         let loose = |t: &Told| {
-            let (i, j) = (t.at / s.cols, t.at % s.cols);
-            let right = s.ideal[t.at] - s.bias.at(i, j);
             let alone: f64 = few.iter().map(|k| product(t, *k).abs()).sum();
-            0.5 * (s.out.spacing(t.at, right) + s.out.spacing(t.at, t.off)) + ROUNDED * alone
+            t.unit - t.half + ROUNDED * alone
         };
         if !s.out.is_quantized() && told.iter().zip(&rest).all(|(t, rest)| rest.abs() <= 1.5 * t.half + loose(t)) {
             let size = |t: &Told| -> f64 { (0..s.k).map(|k| product(t, k).abs()).sum() };

@@ -63,12 +63,14 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod gathered;
 pub mod given;
+pub mod group_codes;
 pub mod group_lists;
 pub mod group_rows;
 pub mod group_scales;
 pub mod group_stages;
 pub mod group_tiles;
 pub mod half_bytes;
+pub mod half_groups;
 pub mod headers;
 pub mod held;
 pub mod in_place;
@@ -245,6 +247,8 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(half_bytes::theories(s, side));
         all.extend(packed_codes::theories(s, side));
         all.extend(group_tiles::theories(s, side));
+        all.extend(group_codes::theories(s, side));
+        all.extend(half_groups::theories(s, side));
         all.extend(ring::theories(s, side));
         all.extend(moved_tiles::theories(s, side));
     }

@@ -35,6 +35,8 @@ const STEPS: usize = 8;
 const AGAIN: usize = 64;
 /// Periods of rows and columns that take a step.
 const PERIODS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// The coefficient of lines that take a step, over the largest: a slice of K may be more of some sums than of others.
+const SHARE: f64 = 0.3;
 /// Wrong elements that decide, at least and at most, and right ones.
 const LEAST: usize = 12;
 const LOOKS: usize = 32;
@@ -231,7 +233,7 @@ fn place(s: &System, i: usize) -> usize {
     s.part[i].map_or(i, |p| i - s.parts[p].rows.start)
 }
 
-/// The rows, or columns, of a period whose elements hold what lies a step away: those with at least half of the largest coefficient.
+/// The rows, or columns, of a period whose elements hold what lies a step away: those whose coefficient is a good part of the largest.
 fn taking(
     s: &System,
     places: &[usize],
@@ -249,7 +251,7 @@ fn taking(
     }
     let c: Vec<f64> = sums.iter().map(|(with, own)| if *own > 0.0 { with / own } else { 0.0 }).collect();
     let most = c.iter().fold(0.0f64, |m, x| m.max(*x));
-    Lines { period, is: c.iter().map(|c| *c > 0.5 * most).collect() }
+    Lines { period, is: c.iter().map(|c| *c > SHARE * most).collect() }
 }
 
 /// The elements that share the accumulator of an element, beside itself.

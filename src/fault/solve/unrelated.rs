@@ -26,6 +26,8 @@ const RIGHT: usize = 8;
 /// Standard deviations of chance that a likeness may have, and that one has to have where there is one.
 const CHANCE: f64 = 3.5;
 const POWER: f64 = 9.0;
+/// The part of a whole likeness that is none yet: lines that are alike themselves are more often alike by chance.
+const LEAST_ALIKE: f64 = 0.125;
 /// Lines of a rectangle that are compared.
 const LINES: usize = 64;
 
@@ -150,7 +152,8 @@ impl Sum {
     /// Whether there is a likeness. `None`: it would not be seen.
     fn is_alike(&self) -> Option<bool> {
         let deviation = self.variance.sqrt();
-        (self.full > POWER * deviation).then(|| self.found.abs() > CHANCE * deviation)
+        let likeness = self.found.abs();
+        (self.full > POWER * deviation).then(|| likeness > CHANCE * deviation && likeness > LEAST_ALIKE * self.full)
     }
 }
 
@@ -165,8 +168,9 @@ impl Likeness {
             let bare = |at: usize| s.ideal[at] - s.bias.at(at / s.cols, at % s.cols);
             let (mut x, mut y) = (take(of), take(&bare));
             (even(&mut x, cols.len()) && even(&mut y, cols.len())).then_some(())?;
-            // Noise in proportion to the right numbers is this call's.
-            (spread(&x, cols.len()) >= 0.5 && !follows(&x, &y)).then_some(())?;
+            // Noise in proportion to the right numbers is this call's. Operands whose rows are alike make all products so.
+            let own = spread(&y, cols.len()).min(1.0);
+            (spread(&x, cols.len()) >= 0.5 * own && !follows(&x, &y)).then_some(())?;
             right.found += x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>();
             right.full += x.len() as f64;
             right.variance += x.len() as f64;
