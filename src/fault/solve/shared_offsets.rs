@@ -36,7 +36,7 @@ const AGAIN: usize = 64;
 /// Periods of rows and columns that take a step.
 const PERIODS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// The coefficient of lines that take a step, over the largest: a slice of K may be more of some sums than of others.
-const SHARE: f64 = 0.3;
+const SHARE: f64 = 0.15;
 /// Wrong elements that decide, at least and at most, and right ones.
 const LEAST: usize = 12;
 const LOOKS: usize = 32;
@@ -233,7 +233,8 @@ fn place(s: &System, i: usize) -> usize {
     s.part[i].map_or(i, |p| i - s.parts[p].rows.start)
 }
 
-/// The rows, or columns, of a period whose elements hold what lies a step away: those whose coefficient is a good part of the largest.
+/// The rows, or columns, of a period whose elements hold what lies a step away: those whose coefficient is beyond chance, and
+/// a part of the largest.
 fn taking(
     s: &System,
     places: &[usize],
@@ -241,17 +242,19 @@ fn taking(
     (last, by): (&Last, (i64, i64)),
     (period, of_rows): (usize, bool),
 ) -> Lines {
-    let mut sums = vec![(0.0, 0.0); period];
+    // Σ x·y, Σ x², Σ (x·y)² of each.
+    let mut sums = vec![(0.0, 0.0, 0.0); period];
     for at in places {
         let own = (at / s.cols, at % s.cols);
         let Some(from) = partner(s, own, by) else { continue };
-        let (x, y, unit) = (right(s, from) * factor(last, own, from), s.actual[*at] - s.ideal[*at], units.at(own));
+        let unit = units.at(own);
+        let (x, y) = (right(s, from) * factor(last, own, from) / unit, (s.actual[*at] - s.ideal[*at]) / unit);
         let sum = &mut sums[if of_rows { place(s, own.0) } else { own.1 } % period];
-        *sum = (sum.0 + x * y / (unit * unit), sum.1 + x * x / (unit * unit));
+        *sum = (sum.0 + x * y, sum.1 + x * x, sum.2 + (x * y).powi(2));
     }
-    let c: Vec<f64> = sums.iter().map(|(with, own)| if *own > 0.0 { with / own } else { 0.0 }).collect();
-    let most = c.iter().fold(0.0f64, |m, x| m.max(*x));
-    Lines { period, is: c.iter().map(|c| *c > SHARE * most).collect() }
+    let most = sums.iter().filter(|s| s.1 > 0.0).fold(0.0f64, |m, s| m.max(s.0 / s.1));
+    let is = |s: &(f64, f64, f64)| s.0 > SHARE * most * s.1 && s.0 > MAYBE * s.2.sqrt();
+    Lines { period, is: sums.iter().map(is).collect() }
 }
 
 /// The elements that share the accumulator of an element, beside itself.
@@ -425,7 +428,7 @@ mod tests {
         assert!(!got.0.contains("shared_sums"), "{} {}", got.0, got.1);
     }
 
-    /// Tokens of a group in threes of which the first and the last have one accumulator; counted from the first of the group.
+    /// Tokens of a group in fours whose halves have the same accumulators; counted from the first of the group.
     #[test]
     fn rows_of_a_group_that_share_an_accumulator_are_told() {
         let (n, ends) = (40, [18usize, 23, 48]);
@@ -440,9 +443,9 @@ mod tests {
                 one(i) + with(i).filter(|x| start(i) <= *x && *x < end(i)).map_or(0.0, one)
             })
         };
-        let got = of(&|i| Some(start(i) + ((i - start(i)) ^ 4)));
+        let got = of(&|i| Some(start(i) + ((i - start(i)) ^ 2)));
         assert_eq!(got.0, "acc_state:out.shared_sums", "{}", got.1);
-        assert!(got.1.contains("(m − 4, n) where m mod 8 = 4 … 7 and of (m + 4, n) where m mod 8 = 0 … 3"), "{}", got.1);
+        assert!(got.1.contains("(m − 2, n) where m mod 4 = 2 … 3 and of (m + 2, n) where m mod 4 = 0 … 1"), "{}", got.1);
         assert!(got.1.contains("counted from the first row of a group"), "{}", got.1);
         // Another row each is none.
         let got = of(&|i| Some(start(i) + (noise(i) * (end(i) - start(i)) as f64) as usize));
