@@ -65,9 +65,12 @@ pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
 /// Columns of a vector whose signs may not be taken off.
 const VECTORS: [usize; 2] = [2, 4];
 
+/// Whether all groups have the largest of what a function makes of their columns and values.
+type Largest<'x> = dyn Fn(&dyn Fn(usize, f64) -> f64) -> bool + 'x;
+
 /// Whose sign is not taken off before the largest is taken: all values', or those of some columns of each vector; or whether the negative ones alone are
 /// seen. `is`: whether all groups have the largest of what is seen of their values, by the column.
-pub fn signed(is: &dyn Fn(&dyn Fn(usize, f64) -> f64) -> bool) -> Option<String> {
+pub fn signed(is: &Largest) -> Option<String> {
     if is(&|_, v| v) {
         return Some("amax is the largest value, not the largest magnitude".into());
     }

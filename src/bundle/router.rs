@@ -7,7 +7,7 @@
 use super::Bundle;
 use crate::assay::Judgement;
 use crate::fault::solve::maps::shortest_ways;
-use crate::fault::solve::reread::{floats, halves};
+use crate::fault::solve::reread::{doubled, floats, halves};
 use crate::fault::solve::segment::where_not_all;
 use crate::fault::{Class, Finding};
 use crate::op::Op;
@@ -42,9 +42,8 @@ struct Way<'w> {
 
 fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     let mut all: Vec<Way> = Vec::new();
-    let mut add = |class, moved, words: &str, weight: Other<'w>| {
-        all.push(Way { words: words.into(), class, moved, behind: false, weight })
-    };
+    let way = |class, moved, words: &str, weight: Other<'w>| Way { words: words.into(), class, moved, behind: false, weight };
+    let mut add = |class, moved, words: &str, weight: Other<'w>| all.push(way(class, moved, words, weight));
     add(Class::SilentSkip, false, "row_weights are left out", Box::new(|_, _| Some(1.0)));
     add(Class::ScaleDoubledInverted, false, "row_weights are multiplied twice", Box::new(|i, _| Some(w[i] * w[i])));
     add(Class::ScaleDoubledInverted, false, "rows are divided by row_weights", Box::new(|i, _| Some(1.0 / w[i])));
@@ -71,17 +70,14 @@ fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
         add(Class::BitsReinterpreted, true, &format!("row_weights are {words}"), Box::new(move |i, _| read.get(i).copied()));
     }
     // Of 16 bits read as 32 the first half alone is there.
-    for (words, read) in floats(w).into_iter().filter(|(words, _)| words.ends_with("two neighbours make one")) {
+    for (words, read) in doubled(w) {
         let (words, there) = (format!("row_weights are {words}"), w.len() / 2);
         let weight: Other = Box::new(move |i, _| read.get(i).copied().filter(|_| i < there));
-        all.push(Way { words, class: Class::BitsReinterpreted, moved: true, behind: true, weight });
+        all.push(Way { behind: true, ..way(Class::BitsReinterpreted, true, &words, weight) });
     }
-    let mut add = |class, moved, words: &str, weight: Other<'w>| {
-        all.push(Way { words: words.into(), class, moved, behind: false, weight });
-    };
-    for way in shortest_ways(w.len(), 1) {
-        let words = format!("the weight of row r is that of {}", way.words);
-        add(index, true, &words, Box::new(move |i, _| at((way.map)(i, 0))));
+    for by in shortest_ways(w.len(), 1) {
+        let words = format!("the weight of row r is that of {}", by.words);
+        all.push(way(index, true, &words, Box::new(move |i, _| at((by.map)(i, 0)))));
     }
     all
 }

@@ -37,6 +37,9 @@ pub fn split(k: usize, from: usize, least: usize) -> Option<String> {
 /// What a loop of whole steps of `step` leaves out of K, and what else leaves out as much.
 pub fn words(k: usize, step: usize) -> String {
     let from = k / step * step;
+    if from == k {
+        return String::from("nothing");
+    }
     let same: Vec<String> =
         STEPS.into_iter().filter(|s| *s != step && k / s * s == from).map(|s| format!("K mod {s}")).collect();
     let mut all = vec![format!("{from} … {}", k - 1)];
@@ -70,6 +73,8 @@ mod tests {
         );
         assert_eq!(words(350, 32), "320 … 349; K mod 64 is as much");
         assert_eq!(words(97, 32), "96 … 96");
+        // Whole steps, or none, leave nothing out.
+        assert_eq!([words(352, 32), words(0, 64)], ["nothing"; 2]);
         assert!(split(448, 384, 1).is_some() && split(448, 384, 2).is_none() && split(352, 256, 2).is_some());
     }
 }

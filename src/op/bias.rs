@@ -71,6 +71,11 @@ impl Biases {
     pub fn unweighted(&self) -> Self {
         Self { weights: Arc::default(), ..self.clone() }
     }
+    /// Weights of rows times these.
+    pub fn times(&self, by: &[f64]) -> Self {
+        let weights = by.iter().enumerate().map(|(i, by)| self.weight(i) * by).collect();
+        Self { weights: Arc::new(weights), ..self.clone() }
+    }
     /// What is stored, expert by expert.
     pub fn stored(&self) -> &[f64] {
         &self.values

@@ -90,8 +90,10 @@ mod tests {
     use super::*;
     use crate::op::Op;
 
+    type Other<'x> = dyn Fn(&[Vec<f64>], usize) -> Vec<f64> + 'x;
+
     /// What is said where wrong rows hold these numbers before gamma and beta.
-    fn said(op: Op, is: &dyn Fn(usize) -> bool, other: &dyn Fn(&[Vec<f64>], usize) -> Vec<f64>) -> String {
+    fn said(op: Op, is: &dyn Fn(usize) -> bool, other: &Other) -> String {
         let rows = rows();
         let layer = op == Op::Layernorm;
         let eps = super::super::by_hand::EPS;

@@ -90,10 +90,10 @@ pub fn explain(norm: &Norm) -> Option<String> {
     let columns: Vec<usize> = (0..n).collect();
     let lines = parallel::flat(&wrong, |i| norm.line(*i, &columns, &own).filter(|l| l.made.0 >= SHARE).map(|l| (*i, l)));
     (lines.len() > LEAST && lines.len() as f64 >= SHARE * wrong.len() as f64).then_some(())?;
-    let flat = Flat::of(&norm.rows, n, block);
+    let flat = Flat::of(norm.rows, n, block);
     let layer = norm.layer();
     let is = |w: Window, (i, l): &(usize, super::Line)| {
-        let Some((m, v)) = flat.moments(*i, w, layer) else { return None };
+        let (m, v) = flat.moments(*i, w, layer)?;
         let r = 1.0 / (v + norm.eps).sqrt();
         let mean = (m - l.mean).abs() <= l.off_mean + NEAR * (m.abs() + 1.0 / l.p);
         Some((mean || !layer) && (r - l.p).abs() <= l.off_p + 4.0 * NEAR * r)
@@ -132,10 +132,13 @@ pub fn explain(norm: &Norm) -> Option<String> {
         if told.len() <= LEAST || told.contains(&false) {
             return false;
         }
-        let some = (0..count).filter_map(|i| flat.moments(i, **w, layer).map(|m| (i, m)));
-        let (known, moments): (Vec<usize>, Vec<(usize, (f64, f64))>) = some.map(|m| (m.0, m)).unzip();
-        let (mut centers, mut divisors) = (vec![0.0; count], vec![1.0; count]);
-        moments.iter().for_each(|(i, (m, v))| (centers[*i], divisors[*i]) = (*m, (v + norm.eps).sqrt()));
+        let (mut known, mut centers, mut divisors) = (Vec::new(), vec![0.0; count], vec![1.0; count]);
+        for i in 0..count {
+            if let Some((m, v)) = flat.moments(i, **w, layer) {
+                (centers[i], divisors[i]) = (m, (v + norm.eps).sqrt());
+                known.push(i);
+            }
+        }
         let made: usize = known.iter().map(|i| norm.made(*i, &columns, &own, &centers, &divisors, &by)).sum();
         made as f64 >= SHARE * (known.len() * n) as f64
     };

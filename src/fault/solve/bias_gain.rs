@@ -38,7 +38,7 @@ pub fn theory(s: &System, add: &mut Add) {
     let choice = (all.len() as f64).log2();
     let narrow = |most: f64| high - low <= 2.0 * most * high.abs();
     let alone = all.iter().filter(|(_, x)| low <= *x && *x <= high).count() == 1;
-    if !narrow(KNOWN) && !(narrow(STORED) && alone) {
+    if !(narrow(KNOWN) || narrow(STORED) && alone) {
         return;
     }
     let (words, bits, by, fitted) = match nearest(all, (low, high)) {

@@ -168,6 +168,21 @@ pub fn of_experts(s: &System, add: &mut Add) {
     }
 }
 
+/// A bias of every part of a split K, in a result of 16 bits that are the upper ones of what was added: nearer to 0.
+pub fn times_and_cut(s: &System, add: &mut Add) {
+    const TIMES: std::ops::RangeInclusive<usize> = 2..=16;
+    if s.out.is_quantized() || !matches!(s.out.format(), Format::Bf16 | Format::F16) {
+        return;
+    }
+    for n in TIMES {
+        let (b, f) = (s.bias.clone(), s.out.format());
+        let cut = move |x: f64| f.decode(f.encode(x, Rounding::TowardZero, Overflow::Native));
+        let words = format!("the bias is added {n} times, as by every part of a split K; and the result is cut to {f}");
+        let times = Arc::new(move |i: usize, j: usize, v: f64| cut(v + n as f64 * b.at(i, j)));
+        add(Class::SilentSkip, "bias_times + rounding:out.truncated", words, 6.0 + maps::cost(n), false, times);
+    }
+}
+
 /// Vectors of the result that run on into the next row, and read the bias from where their first element does.
 pub fn vectors(s: &System, add: &mut Add) {
     let bias = &s.bias;

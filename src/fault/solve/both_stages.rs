@@ -5,6 +5,8 @@
 //! out[i, j] = Σ_x s_a(i, x)·s_b(j, x) · Σ_u a[i, y(x)·w + u]·b[j, y(x)·w + u]          codes of block y(x), scales of x; y(x) = x in a right kernel
 //! out[i, j] = Σ_x Σ_y C[x, y] · P[x, y]                                               C by least squares: one 1 a row
 //! ```
+//!
+//! Where one map does not hold in all of the result, each of its tiles may have one: a persistent kernel enters each at another stage.
 
 use super::address::gcd;
 use super::given::Given;
@@ -14,6 +16,7 @@ use super::segment::{self, spread_where};
 use super::system::{Region, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks of K at most, and how far a coefficient may be from a whole number.
@@ -44,7 +47,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let rectangle = s.region.as_ref().is_none_or(|r| r.tiles.is_empty()) && 10 * count(&s.is_wrong) < 9 * area;
     let tiles = rectangle.then(|| segment::tiled(s)).flatten().filter(holes).map(Arc::new);
     let region = tiles.clone().or_else(|| s.region.clone());
-    let Some(map) = map(s, width, region.as_deref()) else { return Vec::new() };
+    let is_moved = |m: &Vec<usize>| m.iter().enumerate().any(|(x, y)| x != *y);
+    let Some(map) = map(s, width, region.as_deref()).filter(is_moved) else {
+        return by_tile(s, width).into_iter().collect();
+    };
     let mut t = theory(s, width, map);
     if let Some(region) = tiles {
         t.detail += &format!(", in {}", region.words);
@@ -54,13 +60,13 @@ pub fn theories(s: &System) -> Vec<Theory> {
     vec![t]
 }
 
-/// What block y of both operands sums by the scales of block x.
-fn product(s: &System, (ra, rb): (usize, usize), width: usize, (x, y): (usize, usize)) -> f64 {
+/// What block y of both operands sums by the scales of block x, and its magnitude.
+fn product((a, ra): (&Given, usize), (b, rb): (&Given, usize), width: usize, (x, y): (usize, usize)) -> (f64, f64) {
     let value = |g: &Given, row: usize, u: usize| match &g.q {
         Some(q) => g.decoded(q.codes()[row * g.k + y * width + u], row / g.tile.0 * g.grid.1 + (x * width + u) / g.tile.1),
         None => g.values[row * g.k + y * width + u],
     };
-    (0..width).map(|u| value(&s.a, ra, u) * value(&s.b, rb, u)).sum()
+    (0..width).map(|u| value(a, ra, u) * value(b, rb, u)).fold((0.0, 0.0), |m, p| (m.0 + p, m.1 + p.abs()))
 }
 
 /// The block that each block is read from. `None`: what was written is not of this kind.
@@ -74,7 +80,7 @@ fn map(s: &System, width: usize, region: Option<&Region>) -> Option<Vec<usize>> 
     for (nth, at) in places.iter().enumerate() {
         let (i, j) = (at / s.cols, at % s.cols);
         let (ra, rb, _) = s.lines(i, j)?;
-        let row: Vec<f64> = (0..n * n).map(|c| product(s, (ra, rb), width, (c / n, c % n))).collect();
+        let row: Vec<f64> = (0..n * n).map(|c| product((&s.a, ra), (&s.b, rb), width, (c / n, c % n)).0).collect();
         let Some((y, half)) = s.written(i, j, s.magnitude(*at)) else { continue };
         system.add(&row, y, 1.0 / (half * half));
         if nth < 24 {
@@ -95,7 +101,65 @@ fn map(s: &System, width: usize, region: Option<&Region>) -> Option<Vec<usize>> 
         let y = of.next().filter(|y| (c[x * n + y] - 1.0).abs() < NEAR)?;
         of.next().is_none().then_some(y)
     };
-    (0..n).map(one).collect::<Option<Vec<usize>>>().filter(|m| m.iter().enumerate().any(|(x, y)| x != *y))
+    (0..n).map(one).collect()
+}
+
+/// Sides of tiles of the result, the largest first; tiles at most; maps that are told in words.
+const SIDES: [(usize, usize); 8] = [(128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (32, 64), (64, 32), (32, 32)];
+const TILES: std::ops::RangeInclusive<usize> = 2..=64;
+const TOLD: usize = 4;
+
+/// A map of every tile of the result, the right one in some.
+fn by_tile(s: &System, width: usize) -> Option<Theory> {
+    (s.k / width <= BLOCKS && s.is_wrong.iter().filter(|w| **w).count() * 4 > s.is_wrong.len()).then_some(())?;
+    let of = |(high, wide): (usize, usize)| -> Option<(usize, usize, Vec<Vec<usize>>)> {
+        let (down, across) = (s.rows.div_ceil(high), s.cols.div_ceil(wide));
+        TILES.contains(&(down * across)).then_some(())?;
+        let one = |tile: usize| {
+            let (r, c) = (tile / across * high, tile % across * wide);
+            let (r, c) = (r..(r + high).min(s.rows), c..(c + wide).min(s.cols));
+            let line = |n: usize, at: &Range<usize>| (0..n).map(|x| at.contains(&x)).collect();
+            let region = Region { rows: line(s.rows, &r), cols: line(s.cols, &c), tiles: Vec::new(), words: String::new() };
+            map(s, width, Some(&region))
+        };
+        Some((high, wide, (0..down * across).map(one).collect::<Option<_>>()?))
+    };
+    let (high, wide, maps) = SIDES.into_iter().find_map(of)?;
+    let across = s.cols.div_ceil(wide);
+    let moved: Vec<(usize, usize, usize)> = (0..maps.len())
+        .flat_map(|tile| maps[tile].iter().enumerate().map(move |(x, y)| (tile, x, *y)))
+        .filter(|(_, x, y)| x != y)
+        .collect();
+    (!moved.is_empty()).then_some(())?;
+    let lines = |x: usize| format!("{} … {}", x * width, (x + 1) * width - 1);
+    let one = |(tile, x, y): &(usize, usize, usize)| {
+        let (r, c) = (tile / across * high, tile % across * wide);
+        format!("at ({r}, {c}) for K {} that of {}", lines(*x), lines(*y))
+    };
+    let some: Vec<String> = moved.iter().take(TOLD).map(one).collect();
+    let back: Vec<usize> = moved.iter().map(|(_, x, y)| x.wrapping_sub(*y)).collect();
+    let why = match back[0] {
+        d if d < BLOCKS && back.iter().all(|x| *x == d) => format!("; always {} of K before", d * width),
+        _ => String::new(),
+    };
+    let words = format!(
+        "both operands are read from another stage (codes, not their scales), in tiles of {high}×{wide} each for itself: {}{}{why}",
+        some.join(", "),
+        if moved.len() > TOLD { ", …" } else { "" }
+    );
+    let bits = 16.0 + moved.len() as f64 * (s.k as f64 / width as f64).log2();
+    let mut t = Theory::new(Class::AccState, "a", "both.tile_stage", words).bits(bits);
+    t.freedom = moved.len();
+    let (a, b, bias, cols) = (s.a.clone(), s.b.clone(), s.bias.clone(), s.cols);
+    let places: Vec<Option<(usize, usize)>> = (0..s.rows).map(|i| s.lines(i, 0).map(|x| (x.0, x.1))).collect();
+    t.sums(s.right_sums(), cols, move |i, j| {
+        let Some((ra, rb)) = places[i] else { return (0.0, 0.0) };
+        let map = &maps[i / high * across + j / wide];
+        let all = map.iter().enumerate().map(|(x, y)| product((&a, ra), (&b, rb + j), width, (x, *y)));
+        let (sum, size) = all.fold((0.0, 0.0), |m, x| (m.0 + x.0, m.1 + x.1));
+        (sum + bias.at(i, j), size)
+    });
+    Some(t)
 }
 
 fn theory(s: &System, width: usize, map: Vec<usize>) -> Theory {
@@ -159,8 +223,14 @@ mod tests {
         let got = found(&|i, j, x| if i / 32 * 3 + j / 16 < 2 { x } else { [1, 0, 3, 2][x] });
         assert_eq!(got.0, "acc_state:both.stage", "{}", got.1);
         assert!(got.1.contains("1 off in a ring of 2 stages") && got.1.contains("3 of the tiles of 32×32"), "{}", got.1);
+        // Tiles that are entered at another stage each: the second block of some is the first again.
+        let again = |tile: usize, x: usize| if tile % 3 != 1 && x == 1 + tile % 2 { x - 1 } else { x };
+        let got = found(&|i, j, x| again(i / 32 * 2 + j / 32, x));
+        assert_eq!(got.0, "acc_state:both.tile_stage", "{}", got.1);
+        assert!(got.1.contains("in tiles of 32×32 each for itself: at (0, 0) for K 64 … 127 that of 0 … 63"), "{}", got.1);
+        assert!(got.1.contains("always 64 of K before"), "{}", got.1);
         // Another block for each element is none.
         let got = found(&|i, j, x| (x + (noise(i * N + j) * 4.0) as usize) % 4);
-        assert_ne!(got.0, "acc_state:both.stage", "{}", got.1);
+        assert!(!got.0.contains("stage"), "{} {}", got.0, got.1);
     }
 }

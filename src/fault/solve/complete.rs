@@ -26,6 +26,8 @@ const COARSE: usize = 8;
 const OPEN: f64 = 0.25;
 /// How far off a gain may be, relative: one that is hardly known makes of anything what was written.
 const KNOWN: f64 = 1.0 / 32.0;
+/// The same of one number that all elements have more.
+const SHIFT: f64 = 1.0 / 16.0;
 /// Scales along K that are solved on top of every theory, at most.
 const GROUPS: usize = 32;
 /// Completed theories kept.
@@ -178,6 +180,7 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
             found.extend(t.with(f));
         }
     }
+    found.extend(shifted(s, t, looks));
     if looks.iter().zip(&v).all(|(l, v)| bias_experts::may(s, (l.i, l.j), *v)) {
         found.extend(bias_experts::on_top(s, t).and_then(|b| t.with(&b)).filter(|p| s.explains(p)));
     }
@@ -214,6 +217,34 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
     gain.finish = Some(Arc::new(move |i, j, v| v * by + bias.at(i, j)));
     (gain.fitted, gain.slack) = (true, 0.5 * (range.1 - range.0) / by.abs());
     t.with(&gain).filter(|p| s.explains(p))
+}
+
+/// `t`, and one number that all elements have more: a zero point of what is added, or of the result, that is not taken off.
+fn shifted(s: &System, t: &Theory, looks: &[Look]) -> Option<Theory> {
+    let more = |l: &Look| at(s, t, l).map(|(v, r)| (l.low - v - r, l.high - v + r));
+    let first = looks.iter().try_fold((f64::NEG_INFINITY, f64::INFINITY), |m, l| meet(m, more(l)?))?;
+    (first.0 > 0.0 || first.1 < 0.0).then_some(())?;
+    let mut range = first;
+    for (i, j) in &s.probes {
+        let n = i * s.cols + j;
+        let x = s.actual[n];
+        if !x.is_finite() || s.out.is_quantized() && s.out.is_saturated(n, x) {
+            continue;
+        }
+        let ((low, high), bias) = (s.out.cell(n, x), s.bias.at(*i, *j));
+        range = meet(range, more(&Look { i: *i, j: *j, low: low - bias, high: high - bias })?)?;
+    }
+    let by = output::roundest(range.0, range.1);
+    (range.1 - range.0 <= 2.0 * SHIFT * by.abs()).then_some(())?;
+    let words = format!(
+        "every element has {} more, which is no stored number: as where a zero point, of the bias or of the result, is not taken off",
+        output::short(by, range.1 - range.0)
+    );
+    let mut shift = Theory::new(Class::ZpOffset, "out", "out.shift", words).bits(22.0);
+    let bias = s.bias.clone();
+    shift.finish = Some(Arc::new(move |i, j, v| v + bias.at(i, j) + by));
+    (shift.fitted, shift.slack) = (true, 0.0);
+    t.with(&shift).filter(|p| s.explains(p))
 }
 
 /// A range of K and one gain of the whole, on top of what is right: every range whose gains agree.
@@ -340,4 +371,27 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
         .take(8)
         .filter_map(|(from, to, fate)| t.with(&slices::theory(s.k, from, to, fate)).filter(|p| s.explains(p)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, noise, sum, wide};
+
+    #[test]
+    fn one_number_more_on_top_of_another_order_is_told() {
+        let k_all = 72;
+        let (a, b) = (wide(M, k_all), codes(Format::Int8, N, k_all, k_all, false, 71));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        // Stored as columns, read as rows.
+        let turned = |i: usize, k: usize| ((i * k_all + k) % M, (i * k_all + k) / M);
+        let of = |more: &dyn Fn(usize, usize) -> f64| {
+            found(&a, &b, None, Format::F32, |i, j, _| sum(k_all, |k| x[turned(i, k)] * y[[j, k]]) + more(i, j))
+        };
+        let got = of(&|_, _| 0.375);
+        assert!(got.0.contains(" + zp_offset:out.shift") && got.1.contains("has 0.375 more"), "{} {}", got.0, got.1);
+        assert!(got.1.contains("row by row although they are stored column by column"), "{}", got.1);
+        let got = of(&|i, j| noise(i * N + j));
+        assert!(!got.0.contains("out.shift"), "{} {}", got.0, got.1);
+    }
 }

@@ -4,6 +4,7 @@ use super::edge;
 use super::memory::OLD;
 use super::places::displaced;
 use super::system::{System, Theory};
+use super::theory::as_written;
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -76,8 +77,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
         _ => 10.0,
     };
     let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.finish = Some(as_written(s));
     // Each rectangle is four numbers: where groups that end early say the same, they say it shorter.
     if let Some(r) = region.as_ref().filter(|r| r.words.contains("rectangles") && !told) {
         t.bits = 20.0 * r.tiles.len() as f64;
@@ -129,8 +129,7 @@ fn reciprocal(s: &System, wrong: &[usize]) -> Option<Theory> {
                 if cells.len() > 1 { format!(", and {} more", cells.len() - 1) } else { String::new() }
             );
             let mut t = Theory::new(Class::DegenerateBlock, name, format!("{name}.reciprocal"), words).bits(4.0);
-            let (actual, cols) = (s.actual.to_vec(), s.cols);
-            t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+            t.finish = Some(as_written(s));
             return Some(t);
         }
     }

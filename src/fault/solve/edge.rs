@@ -30,7 +30,7 @@ pub fn overhung(s: &System, r: &Region) -> Option<usize> {
 pub fn overhung_rows(s: &System, r: &Region) -> Option<usize> {
     let height = r.rows.iter().rposition(|x| *x)? + 1;
     let first = r.rows[..height].iter().all(|x| *x) && s.cols > 2 && !r.cols[0] && r.cols[1..].iter().all(|x| *x);
-    overhang(s.rows, height).filter(|_| first && r.tiles.is_empty() && height < s.rows)
+    overhang(s.rows, height).filter(|_| first && r.tiles.is_empty() && 2 * height <= s.rows)
 }
 
 /// The same where tiles have several rows of their own: the first of each keeps what its own tile stores last. Tile, height, width.
@@ -60,7 +60,7 @@ pub fn overrun(s: &System) -> Option<Theory> {
         "columns 0 … {} of every row but the first hold something else: the last tile of {tile} columns is stored whole, over the start of the next row",
         width - 1
     );
-    Some(as_written(s, Class::MnEdge, "overrun", words, 50.0))
+    Some(held(s, Class::MnEdge, "overrun", words, 50.0))
 }
 
 /// The same where experts follow each other: behind the last column lie the weight rows of the next one, so that what is stored over the start of a
@@ -133,7 +133,7 @@ pub fn not_computed(s: &System) -> Option<Theory> {
         None => "a mask that ends early, or a bound that is one too small".into(),
     };
     let words = format!("{what} {from} … {} hold what has nothing to do with the product: {why}", n - 1);
-    Some(as_written(s, Class::MnEdge, "not_computed", words, 55.0))
+    Some(held(s, Class::MnEdge, "not_computed", words, 55.0))
 }
 
 /// How far the numbers of a rectangle are from having nothing to do with the right ones, in standard deviations of chance: each about the mean of its
@@ -159,11 +159,43 @@ fn chance(s: &System, places: &[usize]) -> Option<f64> {
 }
 
 /// A name for what lies there, whatever it is.
-fn as_written(s: &System, class: Class, variant: &str, words: String, bits: f64) -> Theory {
+fn held(s: &System, class: Class, variant: &str, words: String, bits: f64) -> Theory {
     let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.finish = Some(super::theory::as_written(s));
     t.region.clone_from(&s.region);
     t.fitted = true;
     t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+    use crate::fault::solve::tests::{codes, of_system, wide};
+
+    /// A tile of 16 that hangs over the first rows says so where these are no more than half of all.
+    #[test]
+    fn an_overhang_is_shorter_than_what_it_hangs_over() {
+        const N: usize = 32;
+        let of = |rows: usize, high: usize| {
+            let (a, b) = (wide(rows, 64), codes(Format::Int8, N, 64, 64, false, 17));
+            of_system(
+                &a,
+                &b,
+                Format::F32,
+                |i, j, right| if j == 0 || i >= high { right[i * N + j] } else { 1e3 },
+                |s| {
+                    let line = |n: usize, is: &dyn Fn(usize) -> bool| (0..n).map(is).collect();
+                    let r = Region {
+                        rows: line(rows, &|i| i < high),
+                        cols: line(N, &|j| j > 0),
+                        tiles: Vec::new(),
+                        words: String::new(),
+                    };
+                    overhung_rows(s, &r)
+                },
+            )
+        };
+        assert_eq!([of(24, 8), of(20, 12), of(20, 11)], [Some(16), None, None]);
+    }
 }

@@ -3,6 +3,7 @@
 use super::memory::OLD;
 use super::segment::lines;
 use super::system::{Region, System, Theory};
+use super::theory::as_written;
 use super::{holds, one, single};
 use crate::fault::Class;
 use crate::parallel;
@@ -32,8 +33,7 @@ pub fn beside<'s>(s: &System<'s>, all: &[Theory]) -> Option<(System<'s>, Vec<The
     let region = Region { rows, cols: vec![true; s.cols], tiles: Vec::new(), words: format!("groups {}", lines(&groups)) };
     let words = format!("the rows of groups {}, which have no tokens, hold {OLD}: they are not written", lines(&groups));
     let mut old = Theory::new(Class::SilentSkip, "out", "out.group_skipped", words).bits(10.0);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    old.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    old.finish = Some(as_written(s));
     let region = Arc::new(region);
     old.region = Some(region.clone());
     let both = |t: Theory| {

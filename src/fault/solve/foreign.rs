@@ -67,7 +67,18 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     };
     let tiles = |w: usize| (0..s.k.div_ceil(w)).map(move |t| (t * w, ((t + 1) * w).min(s.k)));
     let (from, to) = WIDTHS.into_iter().flat_map(tiles).find(|(from, to)| fits(*from, *to))?;
-    let solved: Vec<Vec<f64>> = parallel::every(wrong.len(), |n| line(s, side, wrong[n], from..to, &across))?;
+    let all = |ks: Range<usize>| -> Option<Vec<Vec<f64>>> {
+        parallel::every(wrong.len(), |n| line(s, side, wrong[n], ks.clone(), &across))
+    };
+    let mut solved = all(from..to)?;
+    let (mut from, mut to) = (from, to);
+    // A range that ends within a tile: what is solved beside it is next to nothing.
+    let inside = trimmed(&solved, from);
+    if inside != (from..to)
+        && let Some(fewer) = all(inside.clone())
+    {
+        (from, to, solved) = (inside.start, inside.end, fewer);
+    }
     let name = side.name();
     let part = s.region.as_ref().filter(|_| across.len() < other.rows);
     if let Some(mut moved) = moved(s, side, from..to, &wrong, &solved) {
@@ -102,6 +113,20 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     widest.sort_by(f64::total_cmp);
     t.slack = widest.get(widest.len() / 2).copied().unwrap_or(0.0).min(0.02);
     Some(t)
+}
+
+/// The part of a range from the first to the last eight of K that have numbers of the size that the whole has.
+fn trimmed(solved: &[Vec<f64>], from: usize) -> Range<usize> {
+    const TILE: usize = 8;
+    const SMALL: f64 = 1.0 / 16.0;
+    let width = solved.first().map_or(0, Vec::len);
+    let energy: Vec<f64> = (0..width).map(|k| solved.iter().map(|line| line[k] * line[k]).sum()).collect();
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+    let held: Vec<bool> = energy.chunks(TILE).map(|part| mean(part) > SMALL * mean(&energy)).collect();
+    match (held.iter().position(|x| *x), held.iter().rposition(|x| *x)) {
+        (Some(first), Some(last)) => from + first * TILE..from + width.min((last + 1) * TILE),
+        _ => from..from + width,
+    }
 }
 
 /// Whether a line of the other operand makes elements of the wrong region.

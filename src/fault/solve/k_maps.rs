@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each T[r, s] is a correlation of what was written with the sums of that pair of lanes. The clear ones are taken off, and those left are asked again: P² is
-//! more than there are elements, where K is short.
+//! more than there are elements, where K is short. Lanes may be vectors of codes that stay together: periods are longer then.
 
 use super::lane_orders::{self, Map};
 use super::maps::cost;
@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// Periods, the shortest first.
 const PERIODS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
+/// The vectors that stay together in longer ones: of so many codes, and so many of them.
+const VECTORS: [usize; 4] = [8, 16, 32, 64];
+const OF_VECTORS: [usize; 4] = [2, 4, 8, 16];
 /// Elements for each lane of a period: the chance of T's entries is √(1 / EACH) of one, and the least that is worth it.
 const EACH: usize = 40;
 const LEAST: usize = 12;
@@ -39,8 +42,25 @@ pub fn theories(s: &System) -> Vec<Theory> {
     }
     let is = |at: &usize| s.is_wrong[*at] && s.actual[*at].is_finite();
     let places = spread_where(s.is_wrong.len(), &is, EACH * PERIODS[PERIODS.len() - 1]);
-    let periods = PERIODS.into_iter().filter(|p| 2 * p <= s.k && places.len() >= LEAST * p);
+    let single = PERIODS.into_iter().map(|p| Period { lanes: p, wide: 1 });
+    let longest = PERIODS[PERIODS.len() - 1];
+    let vectors = OF_VECTORS.into_iter().flat_map(|lanes| VECTORS.map(|wide| Period { lanes, wide }));
+    let all = single.chain(vectors.filter(|p| p.len() > longest));
+    let periods = all.filter(|p| p.len() < s.k && (p.wide > 1 || 2 * p.len() <= s.k) && places.len() >= LEAST * p.lanes);
     periods.map(|p| of_period(s, &places, p)).find(|t| !t.is_empty()).unwrap_or_default()
+}
+
+/// So many lanes, each of so many codes side by side.
+#[derive(Clone, Copy)]
+struct Period {
+    lanes: usize,
+    wide: usize,
+}
+
+impl Period {
+    fn len(self) -> usize {
+        self.lanes * self.wide
+    }
 }
 
 /// What was written for an element, and the sums of each pair of lanes, over the size of the right sum.
@@ -49,19 +69,22 @@ struct Look {
     pairs: Vec<f64>,
 }
 
-fn looks(s: &System, places: &[usize], period: usize) -> Vec<Look> {
-    let most = (EACH * period).min(WORK / (s.k * period)).min(places.len());
+fn looks(s: &System, places: &[usize], period: Period) -> Vec<Look> {
+    let lanes = period.lanes;
+    let most = (EACH * lanes).min(WORK / (s.k * lanes)).min(places.len());
     let one = |at: &usize| -> Option<Look> {
         let (i, j) = (at / s.cols, at % s.cols);
         let (a, b, _) = s.lines(i, j)?;
-        let size = s.magnitude(*at);
-        let (y, _) = s.written(i, j, size)?;
-        (size > 0.0 && size.is_finite()).then_some(())?;
         let (a, b) = (&s.a.values[a * s.k..(a + 1) * s.k], &s.b.values[b * s.k..(b + 1) * s.k]);
-        let mut pairs = vec![0.0; period * period];
-        for (a, b) in a.chunks(period).zip(b.chunks(period)) {
-            for (x, row) in a.iter().zip(pairs.chunks_mut(period)) {
-                row.iter_mut().zip(b).for_each(|(sum, y)| *sum += x * y);
+        // Not by its bound: that of an exact sum is as small as the sum is.
+        let size: f64 = a.iter().zip(b).map(|(x, y)| (x * y).abs()).sum();
+        let (y, _) = s.written(i, j, s.magnitude(*at))?;
+        (size > 0.0 && size.is_finite()).then_some(())?;
+        let mut pairs = vec![0.0; lanes * lanes];
+        for (a, b) in a.chunks(period.len()).zip(b.chunks(period.len())) {
+            for (x, row) in a.chunks(period.wide).zip(pairs.chunks_mut(lanes)) {
+                let dot = |y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+                row.iter_mut().zip(b.chunks(period.wide)).for_each(|(sum, y)| *sum += dot(y));
             }
         }
         pairs.iter_mut().for_each(|x| *x /= size);
@@ -70,13 +93,13 @@ fn looks(s: &System, places: &[usize], period: usize) -> Vec<Look> {
     parallel::flat(&places[..most], one)
 }
 
-fn of_period(s: &System, places: &[usize], period: usize) -> Vec<Theory> {
+fn of_period(s: &System, places: &[usize], period: Period) -> Vec<Theory> {
     let looks = looks(s, places, period);
-    if looks.len() < LEAST * period || !looks.iter().all(|l| l.y.is_finite() && l.pairs.iter().all(|x| x.is_finite())) {
+    if looks.len() < LEAST * period.lanes || !looks.iter().all(|l| l.y.is_finite() && l.pairs.iter().all(|x| x.is_finite())) {
         return Vec::new();
     }
     let sides = s.sides().iter().rev().copied().filter(|side| s.given(*side).q.is_some());
-    sides.filter_map(|side| Some(theory(s, side, solved(&looks, period, side == Which::B)?))).collect()
+    sides.filter_map(|side| Some(theory(s, side, solved(&looks, period.lanes, side == Which::B)?, period.wide))).collect()
 }
 
 /// For each lane the lane that is read in its place. `reads_b`: a pair is (lane, read lane). `None`: no map makes what was written, or each reads its own.
@@ -126,15 +149,16 @@ fn solved(looks: &[Look], period: usize, reads_b: bool) -> Option<Map> {
     (moved && energy(&rest) <= LEFT * whole).then_some(map)
 }
 
-fn theory(s: &System, side: Which, map: Map) -> Theory {
-    let (g, name, period) = (s.given(side), side.name(), map.len());
+fn theory(s: &System, side: Which, map: Map, wide: usize) -> Theory {
+    let (g, name, period) = (s.given(side), side.name(), map.len() * wide);
     let (how, bits, freedom) = lane_orders::in_words(&map);
-    let words = format!("{name} is read at another k within every {period} of K: {how}");
+    let lanes = if wide == 1 { String::new() } else { format!("lanes of {wide}, ") };
+    let words = format!("{name} is read at another k within every {period} of K: {lanes}{how}");
     let mut t = Theory::new(Class::PackPermute, name, format!("{name}.k_map"), words).bits(8.0 + cost(period) + bits);
     t.freedom = freedom;
     let k_all = g.k;
     let from = move |i: usize, k: usize| -> Option<usize> {
-        let at = k / period * period + map[k % period]?;
+        let at = k / period * period + map[k % period / wide]? * wide + k % wide;
         (at < k_all).then_some(i * k_all + at)
     };
     // Codes by the scale of their new place where both are one.
@@ -230,6 +254,7 @@ mod tests {
     use crate::Format;
     use crate::QTensor;
     use crate::fault::solve::tests::{codes, found, groups_found, noise, sum, wide};
+    use crate::job::Operand;
 
     const M: usize = 40;
     const N: usize = 56;
@@ -256,9 +281,45 @@ mod tests {
         assert_eq!(got.0, "pack_permute:b.k_map", "{}", got.1);
         assert!(got.1.contains("within every 24 of K: as 5, 12, 19, 2, 9, 16, 23, 6"), "{}", got.1);
         // Vectors of two instructions on one side, of one on the other.
-        let got = of(192, 64, &|_, x| Some(x / 8 % 4 * 16 + x / 32 * 8 + x % 8));
+        let got = of(192, 48, &|_, x| Some((x / 8 % 2 * 3 + x / 16) * 8 + x % 8));
         assert_eq!(got.0, "pack_permute:b.k_map", "{}", got.1);
-        assert!(got.1.contains("within every 64 of K: as 0, 1, 2, 3, 4, 5, 6, 7, 16"), "{}", got.1);
+        assert!(got.1.contains("within every 48 of K: as 0, 1, 2, 3, 4, 5, 6, 7, 24"), "{}", got.1);
+    }
+
+    /// The slice behind it, around a tile of 128; of columns 16 … 31 of every 32. K ends within a tile.
+    #[test]
+    fn vectors_that_stay_together_are_lanes_of_longer_periods() {
+        let (k_all, n) = (224, 96);
+        let (a, b) = (codes(Format::Int8, M, k_all, k_all, false, 53), codes(Format::E4m3, n, k_all, k_all, false, 54));
+        let (x, y) = (a.dequantize(), b.dequantize());
+        let of = |next: &dyn Fn(usize, usize) -> usize| {
+            found(&Operand::Quantized(a.clone()), &b, None, Format::F16, |i, j, right| {
+                let from = |k: usize| k / 128 * 128 + next(j, k % 128);
+                let read = |k: usize| if from(k) < k_all { x[[i, k]] * y[[j, from(k)]] } else { 0.0 };
+                if j % 32 < 16 { right[i * n + j] } else { sum(k_all, read) }
+            })
+        };
+        let got = of(&|_, k| (k + 32) % 128);
+        assert_eq!(got.0, "pack_permute:b.k_map", "{}", got.1);
+        let words = "b is read at another k within every 128 of K: lanes of 32, 1 lanes on, wrapped, in columns";
+        assert!(got.1.starts_with(words), "{}", got.1);
+        // Of each column another slice.
+        let got = of(&|j, k| (k + 32 * (1 + (3.0 * noise(j + 9)) as usize)) % 128);
+        assert!(!got.0.contains("k_map"), "{} {}", got.0, got.1);
+    }
+
+    /// Sums that are exact: their bound is as small as they are, and says nothing of how large a sum of other products is.
+    #[test]
+    fn maps_of_exact_sums_are_told() {
+        let (m, n, k_all) = (36, 60, 176);
+        let (a, b) = (codes(Format::Int8, m, k_all, k_all, false, 55), codes(Format::Int8, n, k_all, k_all, false, 56));
+        let (x, y) = (a.dequantize(), b.dequantize());
+        let from = |k: usize| k / 32 * 32 + k % 16 / 4 * 8 + k % 32 / 16 * 4 + k % 4;
+        let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
+            sum(k_all, |k| if from(k) < k_all { x[[i, k]] * y[[j, from(k)]] } else { 0.0 })
+        });
+        assert_eq!(got.0, "pack_permute:b.k_map", "{}", got.1);
+        assert!(got.1.contains("within every 32 of K: as 0, 1, 2, 3, 8, 9, 10, 11, 16"), "{}", got.1);
     }
 
     #[test]

@@ -8,9 +8,9 @@
 //! slope: the least squares of out on right are 1 to chance. What is like neither operand is not named here: noise is such, too.
 
 use super::system::{Region, System, Theory};
+use super::theory::as_written;
 use super::unrelated::{Likeness, blocks};
 use crate::fault::Class;
-use std::sync::Arc;
 
 /// Wrong elements, at least, and one in so many that may be right.
 const LEAST: usize = 512;
@@ -44,8 +44,7 @@ pub fn theory(s: &System) -> Option<Theory> {
     let words = "beside the right sums stands a product of other rows with these weights, of the size of the result: it is added to what an earlier step \
                  left in its buffer, which is not cleared";
     let mut t = Theory::new(Class::AccState, "out", "out.leftover", words).bits(65.0);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.finish = Some(as_written(s));
     t.fitted = true;
     Some(t)
 }

@@ -6,8 +6,8 @@
 
 use super::contents::place;
 use super::system::{Region, System, Theory};
+use super::theory::as_written;
 use crate::fault::Class;
-use std::sync::Arc;
 
 pub const OLD: &str = "numbers that the inputs cannot give, such as memory that was never written";
 /// Elements that tell it, and lines of them.
@@ -34,8 +34,7 @@ pub fn old(s: &System) -> Option<Theory> {
         return None;
     };
     let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(60.0);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.finish = Some(as_written(s));
     t.region = Some(r);
     t.fitted = true;
     Some(t)

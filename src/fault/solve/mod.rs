@@ -24,6 +24,7 @@ pub mod behind;
 pub mod beyond;
 pub mod bias_experts;
 pub mod bias_gain;
+pub mod bias_laws;
 pub mod biases;
 pub mod bit_planes;
 pub mod borrows;
@@ -63,12 +64,14 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod gathered;
 pub mod given;
+pub mod group_codes;
 pub mod group_lists;
 pub mod group_rows;
 pub mod group_scales;
 pub mod group_stages;
 pub mod group_tiles;
 pub mod half_bytes;
+pub mod half_groups;
 pub mod headers;
 pub mod held;
 pub mod in_place;
@@ -149,6 +152,7 @@ pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
+pub mod shared_offsets;
 pub mod shared_sums;
 pub mod signs;
 pub mod skewed_tiles;
@@ -250,6 +254,8 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(half_bytes::theories(s, side));
         all.extend(packed_codes::theories(s, side));
         all.extend(group_tiles::theories(s, side));
+        all.extend(group_codes::theories(s, side));
+        all.extend(half_groups::theories(s, side));
         all.extend(ring::theories(s, side));
         all.extend(moved_tiles::theories(s, side));
     }
@@ -526,7 +532,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 63] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 64] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -579,6 +585,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| stale_tile::theories(s),
         &|| late_fragments::theories(s),
         &|| shared_sums::theories(s),
+        &|| like(&|| shared_offsets::theories(s)),
         &|| skewed_tiles::theories(s),
         &|| k_maps::squares(s),
         &|| float_words::theories(s),

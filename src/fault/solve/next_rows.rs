@@ -20,6 +20,8 @@ const SIDES: [usize; 6] = [256, 192, 128, 64, 32, 16];
 /// Wrong elements that are asked, at least and at most.
 const LEAST: usize = 8;
 const LOOKS: usize = 24;
+/// Ways that are kept: all elements decide between those that a few allow.
+const KEPT: usize = 8;
 /// The share of a tile that has to be wrong, where it is not all right.
 const DENSE: f64 = 0.7;
 
@@ -54,8 +56,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
         }
     }
     let made = |way: Way| looks.iter().all(|(i, j)| makes(s, way, *i, *j));
-    let Some(way) = ways.into_iter().find(|way| made(*way)) else { return Vec::new() };
-    region(s).and_then(|region| theory(s, way, region)).into_iter().collect()
+    let Some(region) = region(s) else { return Vec::new() };
+    ways.into_iter().filter(|way| made(*way)).filter_map(|way| theory(s, way, region.clone())).take(KEPT).collect()
 }
 
 /// The slice of K.

@@ -294,6 +294,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         bias_gain::theory(s, &mut add);
         biases::of_experts(s, &mut add);
         biases::vectors(s, &mut add);
+        biases::times_and_cut(s, &mut add);
     }
     if let Some((limit, n)) = limit(s) {
         let b = bias.clone();

@@ -5,7 +5,9 @@
 use super::given::{Given, Side};
 use super::system::{System, Theory};
 use super::theory::shortest_first;
-use super::{KEPT, address, complete, crossed, group_lists, holds, output, related, row_factors, split, tables_beside, within};
+use super::{
+    KEPT, address, bias_laws, complete, crossed, group_lists, holds, output, related, row_factors, split, tables_beside, within,
+};
 use crate::order::Order as _;
 use crate::parallel;
 
@@ -70,6 +72,7 @@ fn of_system(system: &System, all: &mut Vec<Theory>, fixed: usize) -> Option<Pai
         .or_else(|| of_all(split::beside(system, all)))
         .or_else(|| of_all(tables_beside::theories(system, all)))
         .or_else(|| of_all(row_factors::theories(system, all)))
+        .or_else(|| of_all(bias_laws::theories(system)))
         .or_else(|| Some(two(system, all)).filter(|found| !found.is_empty()))
         .or_else(|| of_all(crossed::banded(system, all)))
         .or_else(|| of_all(split::stacked(system, all)))

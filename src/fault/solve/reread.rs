@@ -9,17 +9,28 @@ fn encode(format: Format, x: f64) -> u32 {
     format.encode(x, Rounding::NearestEven, Overflow::Saturate)
 }
 
+/// Two numbers of 16 bits read as one f32, 0 behind the end: words, values. `None`: 16 bits hold not all of them.
+fn doubled_of(format: Format, values: &[f64]) -> Option<(String, Vec<f64>)> {
+    let held = |x: &f64| x.is_finite() && format.decode(encode(format, *x)) == *x;
+    values.iter().all(held).then(|| {
+        let half = |at: usize| values.get(at).map_or(0, |x| encode(format, *x));
+        let wide = |i: usize| f64::from(f32::from_bits(half(2 * i) | half(2 * i + 1) << 16));
+        (format!("{format} read as f32: two neighbours make one"), (0..values.len()).map(wide).collect())
+    })
+}
+
+/// [`doubled_of`] of both formats.
+pub fn doubled(values: &[f64]) -> Vec<(String, Vec<f64>)> {
+    [Format::Bf16, Format::F16].into_iter().filter_map(|f| doubled_of(f, values)).collect()
+}
+
 /// Every way to read these numbers by another width: words, values (0 behind the end, or the first again).
 pub fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
     let n = values.len();
     let mut all = Vec::new();
     for format in [Format::Bf16, Format::F16] {
-        // Two 16-bit numbers as one of 32 bits, where these are 16-bit numbers.
-        let held = |x: &f64| x.is_finite() && format.decode(encode(format, *x)) == *x;
-        if values.iter().all(held) {
-            let half = |at: usize| values.get(at).map_or(0, |x| encode(format, *x));
-            let wide = |i: usize| f64::from(f32::from_bits(half(2 * i) | half(2 * i + 1) << 16));
-            all.push((format!("{format} read as f32: two neighbours make one"), (0..n).map(wide).collect()));
+        if let Some(doubled) = doubled_of(format, values) {
+            all.push(doubled);
             let half = |at: usize| encode(format, values[at % n]);
             let wide = |i: usize| f64::from(f32::from_bits(half(2 * i) | half(2 * i + 1) << 16));
             all.push((format!("{format} read as f32: two neighbours make one, wrapped"), (0..n).map(wide).collect()));

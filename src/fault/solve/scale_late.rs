@@ -74,10 +74,6 @@ mod tests {
             sum(k_all, |k| x[[i, k]] * f64::from(b.codes()[j * k_all + k] as i8) * of(k))
         });
         assert_eq!(got.0, "scale_index:b.late", "{}", got.1);
-        assert!(
-            got.1.contains("c − 1, 0 where there is none") && got.1.contains("columns 32 of 96 from 32 to 95"),
-            "{}",
-            got.1
-        );
+        assert!(got.1.contains("c − 1, 0 where there is none") && got.1.contains("columns 32 … 47 of every 48"), "{}", got.1);
     }
 }

@@ -248,7 +248,7 @@ pub fn where_not_all(name: &str, v: &[bool]) -> String {
     if v.contains(&false) { format!(", in {name} {}", lines(v)) } else { String::new() }
 }
 
-/// `16 … 31`, `3, 7 and 9`, `5 of 128 from 3 to 90`; a run that ends at the edge says so.
+/// `16 … 31`, `3, 7 and 9`, `16 … 31 of every 32`, `5 of 128 from 3 to 90`; a run that ends at the edge says so.
 pub fn lines(v: &[bool]) -> String {
     let at: Vec<usize> = (0..v.len()).filter(|i| v[*i]).collect();
     let (Some(first), Some(last)) = (at.first(), at.last()) else { return "none".into() };
@@ -262,7 +262,22 @@ pub fn lines(v: &[bool]) -> String {
     if at.len() <= 4 {
         return at.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     }
+    if let Some((run, period)) = repeated(v) {
+        return format!("{} … {} of every {period}", run.start, run.end - 1);
+    }
     format!("{} of {} from {first} to {last}", at.len(), v.len())
+}
+
+/// The run that every period has, and no other, the last one as far as there are lines. Any two runs of one length are so far apart: their distance has
+/// to be one of a tile.
+fn repeated(v: &[bool]) -> Option<(Range<usize>, usize)> {
+    const TILE: usize = 8;
+    let starts: Vec<usize> = (0..v.len()).filter(|x| v[*x] && (*x == 0 || !v[x - 1])).collect();
+    let [first, second, ..] = starts[..] else { return None };
+    let period = second - first;
+    let run = first..first + (first..v.len()).take_while(|x| v[*x]).count();
+    (starts.len() > 2 || period.is_multiple_of(TILE)).then_some(())?;
+    (run.end <= period && (0..v.len()).all(|x| v[x] == run.contains(&(x % period)))).then_some((run, period))
 }
 
 /// At most this many of each kind.
@@ -375,6 +390,14 @@ mod tests {
         assert_eq!([of(&[3, 5]), of(&[3, 5, 8, 20])], ["3, 5", "3, 5, 8, 20"]);
         assert_eq!(of(&[3, 5, 8, 20, 21]), "5 of 40 from 3 to 21");
         assert_eq!(of(&[0, 10, 20, 30]), "0, 10, … 30 (every 10th)");
+        // Runs of every tile; the last one is cut.
+        assert_eq!(of(&[12, 13, 14, 15, 28, 29, 30, 31]), "12 … 15 of every 16");
+        assert_eq!(of(&[0, 1, 14, 15, 28, 29]), "0 … 1 of every 14");
+        assert_eq!(of(&[9, 10, 11, 12, 33, 34, 35, 36]), "9 … 12 of every 24");
+        assert_eq!(of(&[6, 7, 8, 38, 39]), "6 … 8 of every 32");
+        // Two runs that are any distance apart, and others.
+        assert_eq!(of(&[4, 5, 6, 15, 16, 17]), "6 of 40 from 4 to 17");
+        assert_eq!(of(&[2, 3, 12, 13, 22, 23]), "6 of 40 from 2 to 23");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a kernel may have done: which part of a product it did in another way, and where.
 
 use super::given::Side;
+use super::system::System;
 use crate::Format;
 use crate::fault::edit::Which;
 use crate::format::grid::native;
@@ -217,6 +218,12 @@ pub struct Theory {
     pub unseen: Option<Unseen>,
     /// What holds in another region instead.
     pub patch: Option<Arc<Patch>>,
+}
+
+/// What is there, whatever it is.
+pub fn as_written(s: &System) -> Finish {
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    Arc::new(move |i, j, _| actual[i * cols + j])
 }
 
 /// The shortest theories first, equal ones as they stand. Each sort with a closure of its own would be 7 kB of program.

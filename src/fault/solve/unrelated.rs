@@ -5,12 +5,13 @@
 //! ```
 //!
 //! What is like neither, and not like the right result, is another call's. A product of wrong rows, codes or scales of one operand is still like the
-//! other one.
+//! other one. Whole rows that are like the weights, but not like a, and of other sizes than its rows make, are of other activations.
 
 use super::memory::{even, follows, spread};
 use super::rectangles;
 use super::segment::lines;
 use super::system::{Region, System, Theory};
+use super::theory::as_written;
 use crate::fault::Class;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ const RIGHT: usize = 8;
 /// Standard deviations of chance that a likeness may have, and that one has to have where there is one.
 const CHANCE: f64 = 3.5;
 const POWER: f64 = 9.0;
+/// The part of a whole likeness that is none yet: lines that are alike themselves are more often alike by chance.
+const LEAST_ALIKE: f64 = 0.125;
 /// Lines of a rectangle that are compared.
 const LINES: usize = 64;
 
@@ -65,12 +68,16 @@ pub fn theory(s: &System) -> Option<Theory> {
                 ),
             }
         }
+        (false, false, true) => (Class::StaleState, "other_rows", of_other_rows(s, &region)?),
         _ => return None,
     };
-    let operand = if class == Class::Addressing { "b" } else { "out" };
+    let operand = match (class, variant) {
+        (Class::Addressing, _) => "b",
+        (_, "other_rows") => "a",
+        _ => "out",
+    };
     let mut t = Theory::new(class, operand, format!("{operand}.{variant}"), words).bits(70.0);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.finish = Some(as_written(s));
     (t.region, t.fitted) = (Some(Arc::new(region)), true);
     Some(t)
 }
@@ -145,7 +152,8 @@ impl Sum {
     /// Whether there is a likeness. `None`: it would not be seen.
     fn is_alike(&self) -> Option<bool> {
         let deviation = self.variance.sqrt();
-        (self.full > POWER * deviation).then(|| self.found.abs() > CHANCE * deviation)
+        let likeness = self.found.abs();
+        (self.full > POWER * deviation).then_some(likeness > CHANCE * deviation && likeness > LEAST_ALIKE * self.full)
     }
 }
 
@@ -160,8 +168,9 @@ impl Likeness {
             let bare = |at: usize| s.ideal[at] - s.bias.at(at / s.cols, at % s.cols);
             let (mut x, mut y) = (take(of), take(&bare));
             (even(&mut x, cols.len()) && even(&mut y, cols.len())).then_some(())?;
-            // Noise in proportion to the right numbers is this call's.
-            (spread(&x, cols.len()) >= 0.5 && !follows(&x, &y)).then_some(())?;
+            // Noise in proportion to the right numbers is this call's. Operands whose rows are alike make all products so.
+            let own = spread(&y, cols.len()).min(1.0);
+            (spread(&x, cols.len()) >= 0.5 * own && !follows(&x, &y)).then_some(())?;
             right.found += x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>();
             right.full += x.len() as f64;
             right.variance += x.len() as f64;
@@ -239,6 +248,34 @@ fn apart(s: &System) -> Option<String> {
     ))
 }
 
+/// Rows that are wrong as a whole and not of the sizes that the rows of a make: what is read otherwise of a row keeps about its size.
+fn of_other_rows(s: &System, region: &Region) -> Option<String> {
+    const OTHER: f64 = 2.5;
+    let rows: Vec<usize> = (0..s.rows).filter(|i| region.rows[*i]).collect();
+    let whole = |i: &usize| (0..s.cols).all(|j| region.has(*i, j));
+    (rows.len() >= 8 && rows.iter().all(whole)).then_some(())?;
+    let size = |i: usize, of: &dyn Fn(usize) -> f64| -> f64 {
+        (0..s.cols).map(|j| of(i * s.cols + j) - s.bias.at(i, j)).map(|x| x * x).sum::<f64>()
+    };
+    let ratio = |i: &usize| 0.5 * (size(*i, &|at| s.actual[at]) / size(*i, &|at| s.ideal[at])).ln();
+    let all: Vec<f64> = rows.iter().map(ratio).collect();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let spread = (all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / all.len() as f64).sqrt();
+    // NaN fails.
+    (spread >= OTHER / (s.cols as f64).sqrt() && spread.is_finite()).then_some(())?;
+    let from = rows[0];
+    let behind = match s.parts.iter().position(|p| p.rows.end == from && !p.rows.is_empty()) {
+        Some(0) if s.parts.len() > 1 => format!("; {from} rows are those of group 0 alone"),
+        Some(e) if s.parts.len() > 1 => format!("; group {e} ends before row {from}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "rows {} are products with the weights that belong there, but of other activations than those given, like no rows of a: those of an earlier \
+         step, in rows of a buffer that nobody quantized or copied again{behind}",
+        lines(&region.rows)
+    ))
+}
+
 /// Groups that are wrong as a whole, where another one is right: in words.
 fn whole_experts(s: &System) -> Option<String> {
     (s.parts.len() > 1).then_some(())?;
@@ -292,6 +329,30 @@ mod tests {
         let wrong = |i: usize, j: usize| sum(K, |k| x[[i, k]] * other(j, k));
         let got = found(&a, &b, None, Format::Bf16, |i, j, right| if i % 48 >= 32 { wrong(i, j) } else { right[i * n + j] });
         assert!(!got.0.contains("not_written"), "{}: {}", got.0, got.1);
+    }
+
+    /// Rows of a buffer that an earlier step filled, behind those of the first group.
+    #[test]
+    fn rows_of_other_activations_are_told() {
+        let (n, ends) = (80, [24, 50, 80]);
+        let (a, b) = (wide(80, K), codes(Format::E4m3, 3 * n, K, K, false, 95));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let number = |i: usize, k: usize| crate::fault::solve::tests::noise(3_000_000 + i * K + k) - 0.5;
+        let of = |read: &dyn Fn(usize, usize) -> f64| {
+            grouped_found(&a, &b, &ends, Format::Bf16, |i, j| {
+                let e = ends.iter().filter(|end| **end <= i).count();
+                sum(K, |k| if i < 24 { x[[i, k]] } else { read(i, k) } * y[[e * n + j, k]])
+            })
+        };
+        let got = of(&|i, k| (1 + i % 5) as f64 * number(i, k));
+        assert_eq!(got.0, "stale_state:a.other_rows", "{}", got.1);
+        assert!(
+            got.1.contains("rows 24 … 79 are products with the weights")
+                && got.1.contains("24 rows are those of group 0 alone")
+        );
+        // Its own numbers at other k, in another order each row: of a row's own size.
+        let got = of(&|i, k| x[[i, (k * (2 * i + 5) + i * i) % K]]);
+        assert!(!got.0.contains("other_rows"), "{}: {}", got.0, got.1);
     }
 
     #[test]
