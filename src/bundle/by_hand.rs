@@ -330,6 +330,13 @@ fn table<'x>(own: fn(f64) -> f64) -> Hand<'x, Place<'x>> {
             Box::new(move |n, p| f(p) * p.gate_at(p.i, p.j + 100 * p.cols - n[0] as usize)),
         ),
         (
+            "the gate is that of column j − 8, and before the first the last of x: its pointer is 8 too small",
+            Box::new(move |n, p| match (p.cols + p.j).checked_sub(n[0] as usize) {
+                Some(at) => f(p) * p.rows[p.i][at],
+                None => f64::NAN,
+            }),
+        ),
+        (
             "the second half of a row is read where it is when halves are padded to multiples of 8, on into the next row",
             Box::new(move |n, p| {
                 let padded = (p.cols as f64 / n[0]).ceil() * n[0];

@@ -12,6 +12,9 @@ const NEAR: f64 = 1.0 / (1u64 << 19) as f64;
 
 /// The elements beside each group that its amax also covers; `used` is what the scale of each group is of, `amax` its own.
 pub fn explain(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: &[f64]) -> Option<String> {
+    if used.contains(&f64::INFINITY) {
+        return infinite(x, (height, width), used, amax);
+    }
     let (rows, cols) = (x.rows(), x.cols());
     let across = cols.div_ceil(width.max(1));
     (height == 1 && width > 1 && used.len() == rows * across && amax.len() == used.len()).then_some(())?;
@@ -65,6 +68,26 @@ pub fn explain(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: 
         ));
     }
     None
+}
+
+/// An amax that is infinite though no value is: of the last, short group of every row, whose lanes past the end bring an infinity, or of others.
+fn infinite(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: &[f64]) -> Option<String> {
+    let (rows, cols) = (x.rows(), x.cols());
+    let across = cols.div_ceil(width.max(1));
+    (used.len() == rows.div_ceil(height.max(1)) * across && amax.len() == used.len()).then_some(())?;
+    let wrong: Vec<usize> = (0..used.len()).filter(|g| used[*g] == f64::INFINITY && amax[*g].is_finite()).collect();
+    let others = (0..used.len()).all(|g| used[g] == f64::INFINITY || (used[g] - amax[g]).abs() <= NEAR * amax[g]);
+    (!wrong.is_empty() && others).then_some(())?;
+    let short = cols % width.max(1);
+    let ends = short > 0 && wrong.len() * across == used.len() && wrong.iter().all(|g| g % across == across - 1);
+    let which = match ends {
+        true => format!(
+            "of the last, short group of every row: the {} lanes past its end bring an infinity, as from the start of a maximum",
+            width - short
+        ),
+        false => format!("of {} of {} groups, whose values are all finite", wrong.len(), used.len()),
+    };
+    Some(format!("amax is infinite, and with it the scale, {which}"))
 }
 
 /// Short groups at the end of rows whose scale is too large, at least, for the start of their row.
@@ -134,6 +157,19 @@ mod tests {
         assert!(words.contains("the last 4 elements before it, before the first of a row"), "{words}");
         assert_eq!(said(&|g| g * 24..g * 24 + 24), "");
         assert_eq!(said(&|g| (g * 37 + 300) % (n - 8)..(g * 37 + 300) % (n - 8) + 8), "", "elsewhere");
+    }
+
+    #[test]
+    fn an_infinite_amax_is_told() {
+        let x = Tensor::new(Format::F32, 8, 80, (0..640).map(|n| (n * 7919 % 1009) as f32 / 100.0 - 5.0).collect()).unwrap();
+        let amax = [3.0; 24];
+        let by = |is: &dyn Fn(usize) -> bool, else_: f64| -> Option<String> {
+            let used: Vec<f64> = (0..24).map(|g| if is(g) { f64::INFINITY } else { else_ }).collect();
+            explain(&x, (1, 32), &used, &amax)
+        };
+        assert!(by(&|g| g % 3 == 2, 3.0).unwrap().contains("of the last, short group of every row: the 16 lanes past its end"));
+        assert!(by(&|g| g % 3 == 1, 3.0).unwrap().contains("of 8 of 24 groups, whose values are all finite"));
+        assert_eq!(by(&|g| g % 3 == 2, 3.5), None, "the others are of another amax too");
     }
 
     /// Groups of 32 of 80 columns: the last has 16, and 16 lanes more.

@@ -61,6 +61,8 @@ pub fn earlier(x: &Tensor, (height, width): (usize, usize), used: &[f64], amax: 
     let (rows, cols) = (x.rows(), x.cols());
     let across = cols.div_ceil(width.max(1));
     (height == 1 && used.len() == rows * across && amax.len() == used.len()).then_some(())?;
+    // Any magnitude is near an infinite one.
+    used.iter().all(|u| u.is_finite()).then_some(())?;
     let larger: Vec<bool> = used.iter().zip(amax).map(|(u, a)| *u > a * (1.0 + NEAR)).collect();
     let smaller = used.iter().zip(amax).any(|(u, a)| *u < a * (1.0 - NEAR));
     let count = larger.iter().filter(|l| **l).count();

@@ -37,10 +37,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(finished(s, t, &[(side, ratios(&read, list))]));
         }
     }
-    // Codes of an operand that are decoded as another format's beside it.
+    // Codes of an operand that are decoded as another format's, alone and beside it.
     let read: Vec<Theory> = [Which::A, Which::B].into_iter().flat_map(|side| decoders(s, side)).collect();
     let both: Vec<Theory> = read.iter().flat_map(|d| all.iter().filter_map(|t| d.with(t))).collect();
-    all.extend(both);
+    all.extend(read.into_iter().chain(both));
     let [a, b] = &lists;
     let of_b = looks(s.parts.len(), b);
     for (words, bits, read) in looks(s.parts.len(), a) {
@@ -212,6 +212,8 @@ mod tests {
         assert!(two.0.contains("scale_layout:a.index") && two.0.contains("bits_reinterpreted:a."), "{two:?}");
         let words = "read 16 lines on for each group instead of 22";
         assert!(two.1.contains(words) && two.1.contains("read as e4m3"), "{}", two.1);
+        let decoder = got(Format::E4m3, &|e, row| 22 * e + row);
+        assert_eq!(decoder.0, "bits_reinterpreted:a.read_as", "{}", decoder.1);
         // Places by no stride.
         let none = got(Format::E5m2, &|e, row| (e * 31 + row * 17) % 66);
         assert!(!none.1.contains("lines on for each group"), "{none:?}");

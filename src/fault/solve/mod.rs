@@ -64,7 +64,6 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod gathered;
 pub mod given;
-pub mod group_codes;
 pub mod group_lists;
 pub mod group_rows;
 pub mod group_scales;
@@ -254,7 +253,6 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(half_bytes::theories(s, side));
         all.extend(packed_codes::theories(s, side));
         all.extend(group_tiles::theories(s, side));
-        all.extend(group_codes::theories(s, side));
         all.extend(half_groups::theories(s, side));
         all.extend(ring::theories(s, side));
         all.extend(moved_tiles::theories(s, side));
