@@ -94,12 +94,13 @@ fn of(s: &System) -> Option<Theory> {
         if told.iter().zip(&rest).all(|(t, rest)| rest.abs() <= 1.5 * t.half) {
             return named(s, few, &c, None);
         }
-        // A product aside, and the sum that it is added to, are stored before they meet.
+        // A product aside, and the sum that it is added to, are stored before they meet: what they are rounded by is not left to the coefficients.
         let loose = |t: &Told| {
             let alone: f64 = few.iter().map(|k| product(t, *k).abs()).sum();
             t.unit - t.half + ROUNDED * alone
         };
-        if !s.out.is_quantized() && told.iter().zip(&rest).all(|(t, rest)| rest.abs() <= 1.5 * t.half + loose(t)) {
+        let by_whole = |t: &Told| t.off - few.iter().zip(&c).map(|(k, c)| c.round() * product(t, *k)).sum::<f64>();
+        if !s.out.is_quantized() && told.iter().all(|t| by_whole(t).abs() <= 1.5 * t.half + loose(t)) {
             let size = |t: &Told| -> f64 { (0..s.k).map(|k| product(t, k).abs()).sum() };
             let slack = told.iter().map(|t| loose(t) / size(t)).fold(0.0, f64::max);
             return named(s, few, &c, Some(slack).filter(|x| *x <= LOOSE));

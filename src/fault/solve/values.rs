@@ -129,7 +129,7 @@ mod tests {
         };
         let got = with(&|r, c| (c, r));
         assert_eq!(got.0, "addressing:b.values_tile_transposed", "{}", got.1);
-        assert!(got.1.contains("every 8×8 tile transposed, in columns 24 of 48 from 8"), "{}", got.1);
+        assert!(got.1.contains("every 8×8 tile transposed, in columns 8 … 15 of every 16"), "{}", got.1);
         // Turned by a quarter, they are not transposed.
         let got = with(&|r, c| (7 - c, r));
         assert!(!got.0.contains("transposed"), "{} {}", got.0, got.1);

@@ -248,6 +248,9 @@ fn told(
     elements: &(dyn Fn(&Line) -> Vec<Units> + Sync),
 ) -> Vec<Theory> {
     let Some((map, steps)) = map_of(s, side, memory, along, lines, elements) else { return Vec::new() };
+    if is_beyond(s, side, memory, along, &map, &steps) {
+        return Vec::new();
+    }
     let mut t = theory(s, side, memory, along, &map, &steps);
     t.bits += 8.0 + memory.bits + along.bits(s.given(side).tile.1) + map.bits();
     let outside = outside(s, side, memory, along, &map, &steps);
@@ -271,6 +274,13 @@ fn outside(s: &System, side: Which, memory: &Memory, along: &Along, map: &DigitM
     let firsts = firsts(s, side, map, steps);
     let (low, high) = along.places.iter().fold((i64::MAX, i64::MIN), |m, p| (m.0.min(*p), m.1.max(*p)));
     firsts.iter().map(|f| f.is_none_or(|f| f + low < 0 || f + high >= memory.p.len() as i64)).collect()
+}
+
+/// Whether some part of K lies outside of the memory for every line: it is lost, and any place beyond the end would say so.
+fn is_beyond(s: &System, side: Which, memory: &Memory, along: &Along, map: &DigitMap, steps: &[i64]) -> bool {
+    let firsts: Vec<i64> = firsts(s, side, map, steps).into_iter().flatten().collect();
+    let inside = |p: &i64| firsts.iter().any(|f| (0..memory.p.len() as i64).contains(&(f + p)));
+    !along.places.iter().all(inside)
 }
 
 /// The first place of every row of the operand; none of a row that no group has.
